@@ -103,4 +103,12 @@ PEER_EXPORT std::int64_t peer_workspace_bytes(const PeerPlan* plan) {
 
 PEER_EXPORT void peer_free(PeerPlan* plan) { delete plan; }
 
-PEER_EXPORT const char* peer_version() { return tilewise::version(); }
+// The names of all kernels, one a line.
+PEER_EXPORT const char* peer_kernels() {
+  static const std::string names = [] {
+    std::string joined;
+    for (const std::string& name : tilewise::kernel_names()) joined += name + "\n";
+    return joined;
+  }();
+  return names.c_str();
+}

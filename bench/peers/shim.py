@@ -105,6 +105,7 @@ class Shim:
             "peer_kernel": (text, [plan]),
             "peer_workspace_bytes": (ctypes.c_int64, [plan]),
             "peer_free": (None, [plan]),
+            "peer_kernels": (text, []),
             "peer_machine": (text, []),
         }
         for name, (result, arguments) in signatures.items():
@@ -122,6 +123,14 @@ class Shim:
         if not handle:
             raise Refused(message.value.decode())
         return Plan(self._library, handle)
+
+    def kernels(self, prefix: str) -> list[str]:
+        """The names of all kernels that start with `prefix`."""
+        names = self._library.peer_kernels().decode().split()
+        found = [name for name in names if name.startswith(prefix)]
+        if not found:
+            sys.exit(f"no kernel is named {prefix} or starts so; there are {', '.join(names)}")
+        return found
 
     def machine(self) -> str:
         """The machine object of the benchmarks' JSON, as text; measures the peaks, which takes a second or two."""

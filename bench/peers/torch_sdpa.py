@@ -7,7 +7,7 @@ call; torch.nn.functional.scaled_dot_product_attention. Needs torch and numpy.
     bench/peers/torch_sdpa.py                                      # founding grid, one thread
     bench/peers/torch_sdpa.py --threads 1 2 --json FILE --plot FILE.svg
     bench/peers/torch_sdpa.py --grid long --dtype bfloat16
-    bench/peers/torch_sdpa.py --kernel cpu ladder                  # the library's choice and the best rung beside it
+    bench/peers/torch_sdpa.py --kernel ladder cpu.avx512           # every rung, and every kernel named so
 """
 
 from __future__ import annotations
@@ -113,7 +113,10 @@ def exact_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, p: Problem) ->
     return rows, result
 
 
-def contenders(shim: Shim, p: Problem, threads: int, kernels: list[str], peers: list[str]) -> tuple[list[Contender], tuple]:
+def contenders(
+    shim: Shim, p: Problem, threads: int, kernels: list[str], peers: list[str]
+) -> tuple[list[Contender], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Everyone who takes part, on the same q, k, v; and these. An empty kernel name is the library's choice."""
     generator = torch.Generator().manual_seed(SEED)
     dtype = getattr(torch, p.dtype)
     shapes = ((p.B, p.Hq, p.Sq, p.D), (p.B, p.Hkv, p.Sk, p.D), (p.B, p.Hkv, p.Sk, p.Dv))
@@ -216,8 +219,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="TEXT", help="only problems whose name contains TEXT")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"))
     parser.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N")
-    parser.add_argument("--kernel", nargs="+", default=[""], metavar="NAME",
-                        help="tilewise kernels, names or prefixes; default: the library's choice")
+    parser.add_argument("--kernel", nargs="+", default=[], metavar="NAME",
+                        help="also every tilewise kernel of this name or prefix, beside the library's choice")
     parser.add_argument("--peers", nargs="*", default=["explicit", "sdpa"], choices=("explicit", "sdpa"))
     parser.add_argument("--full", action="store_true", help="do not shrink problems of 2^37 FLOPs and more")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -233,6 +236,7 @@ def main() -> int:
 
     build()
     shim = Shim()
+    kernels = ["", *(name for prefix in arguments.kernel for name in shim.kernels(prefix))]
     machine = json.loads(shim.machine())
     print(f"{machine['cpu']}, {machine['isa']}; torch {torch.__version__}; ratio: best tilewise time / this time")
     print(f"{'problem':28} {'dtype':9} thr {'contender':34} {'median us':>11} [min, max]".ljust(112)
@@ -241,7 +245,7 @@ def main() -> int:
     with torch.inference_mode():
         for threads in arguments.threads:
             for problem in problems:
-                measured = measure(shim, problem, threads, arguments.kernel, arguments.peers)
+                measured = measure(shim, problem, threads, kernels, arguments.peers)
                 print_rows(measured)
                 rows += measured
     if arguments.json:
