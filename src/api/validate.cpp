@@ -50,7 +50,7 @@ int64_t checked_elements(const char* name, const ConstTensorView& view) {
 
 int64_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  int64_t alignment = 64;
+  int64_t alignment = 16;
   while (alignment > 1 && address % static_cast<std::uintptr_t>(alignment) != 0) alignment /= 2;
   return alignment;
 }
