@@ -33,7 +33,6 @@ WARM_UP_CALLS, WARM_UP_S = 3, 0.05
 BATCHES, BATCH_S = 7, 0.02
 SETTLE_S = 0.03  # with several threads: PyTorch's workers spin for milliseconds after a call, in the next one's way
 ERROR_ROWS = 64
-MAX_FLOPS = 2**37
 SEED = 1
 
 
@@ -120,7 +119,8 @@ def contenders(
     generator = torch.Generator().manual_seed(SEED)
     dtype = getattr(torch, p.dtype)
     shapes = ((p.B, p.Hq, p.Sq, p.D), (p.B, p.Hkv, p.Sk, p.D), (p.B, p.Hkv, p.Sk, p.Dv))
-    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    drawn = torch.float64 if dtype == torch.float64 else torch.float32
+    q, k, v = (torch.randn(shape, generator=generator, dtype=drawn).to(dtype) for shape in shapes)
     found: list[Contender] = []
     for name in kernels:
         o = torch.empty(p.B, p.Hq, p.Sq, p.Dv, dtype=dtype)
@@ -173,7 +173,7 @@ def to_row(p: Problem, c: Contender, threads: int, rows: np.ndarray, exact: np.n
         "median_us": median * 1e6,
         "min_us": min(c.seconds) * 1e6,
         "max_us": max(c.seconds) * 1e6,
-        "gflops": p.flops() / median / 1e9,
+        "gflops": p.flops / median / 1e9,
         "rel_l2_error": float(np.linalg.norm(o - exact)) / norm if norm > 0 else float(np.linalg.norm(o)),
     }
 
@@ -192,27 +192,6 @@ def print_rows(rows: list[dict]) -> None:
     sys.stdout.flush()
 
 
-def shrunk(p: Problem) -> Problem:
-    """S halved until a call is below 2^37 FLOPs, as `tilewise bench` without --full."""
-    while p.flops() >= MAX_FLOPS:
-        p = replace(p, Sq=max(1, p.Sq // 2), Sk=p.Sk // 2)
-    return p
-
-
-def load_grid(name: str, dtype: str | None) -> list[Problem]:
-    path = ROOT / "bench" / "grids" / f"{name}.json"
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.json")))
-        sys.exit(f"no grid named {name}; there are {known}")
-    problems = []
-    for entry in json.loads(path.read_text())["problems"]:
-        left, right = entry.get("band", (None, None))
-        sizes = {key: entry[key] for key in ("B", "Hq", "Hkv", "Sq", "Sk", "D", "Dv")}
-        problems.append(Problem(entry["name"], **sizes, dtype=dtype or entry.get("dtype", "float32"), left=left,
-                                right=right, alignment=entry.get("alignment", "top_left")))
-    return problems
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", default="founding", help="a file of bench/grids (default: founding)")
@@ -228,16 +207,17 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.plot and not arguments.json:
         parser.error("--plot needs --json")
-    problems = [p for p in load_grid(arguments.grid, arguments.dtype) if not arguments.only or arguments.only in p.name]
-    if not problems:
-        parser.error(f"no problem of {arguments.grid} is named like {arguments.only}")
-    if not arguments.full:
-        problems = [shrunk(p) for p in problems]
-
     build()
     shim = Shim()
+    problems = [p for p in shim.grid(arguments.grid, arguments.full) if not arguments.only or arguments.only in p.name]
+    for p in problems:
+        if not p.plain:
+            print(f"    {p.name}: left out, it has options beyond a band", file=sys.stderr)
+    problems = [replace(p, dtype=arguments.dtype or p.dtype) for p in problems if p.plain]
+    if not problems:
+        parser.error(f"{arguments.grid} has no forward problem to compare whose name contains {arguments.only or ''!r}")
     kernels = ["", *(name for prefix in arguments.kernel for name in shim.kernels(prefix))]
-    machine = json.loads(shim.machine())
+    machine = shim.machine()
     print(f"{machine['cpu']}, {machine['isa']}; torch {torch.__version__}; ratio: best tilewise time / this time")
     print(f"{'problem':28} {'dtype':9} thr {'contender':34} {'median us':>11} [min, max]".ljust(112)
           + f"{'GFLOP/s':>8} {'rel. L2':>9} {'ratio':>9}")
