@@ -97,8 +97,9 @@ bool compare(const RunFlags& flags, const verify::Tensor& o, const verify::Tenso
 }
 
 void check_flags(const RunFlags& flags) {
-  const bool npy = !flags.inputs.files.empty();
   if (!has_input(flags.inputs)) throw UsageError("no input: give --input FILE, or --q, --k and --v");
+  check_input_flags(flags.inputs);
+  const bool npy = !flags.inputs.files.empty();
   if (npy && !flags.output.empty()) throw UsageError("--output belongs to --input; with .npy files give --o FILE");
   if (!npy && !(flags.o.empty() && flags.lse.empty())) {
     throw UsageError("--o and --lse belong to .npy inputs; with --input give --output FILE");
