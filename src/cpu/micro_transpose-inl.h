@@ -33,10 +33,10 @@ HWY_INLINE void scatter_blocks(Vec<T> x, T* dst, tw_i64 step) {
   (void)step;
   hn::StoreU(x, d128, dst);
 #else
-  const hn::Twice<decltype(d128)> d256;
 #if HWY_MAX_BYTES == 32
   const auto low = x;
 #else
+  const hn::Twice<decltype(d128)> d256;
   const auto low = hn::LowerHalf(d256, x);
   const auto high = hn::UpperHalf(d256, x);
   hn::StoreU(hn::LowerHalf(d128, high), d128, dst + 2 * step);
