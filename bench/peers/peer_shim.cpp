@@ -1,14 +1,19 @@
 // What shim.py calls through ctypes: one forward problem on given addresses, planned once and run many times. Every
-// tensor is contiguous, in the layouts of attention.hpp.
+// tensor is contiguous, in the layouts of attention.hpp. Grids, peaks and the machine are the command's own.
 
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "grid.hpp"
+#include "machine.hpp"
+#include "peaks.hpp"
 #include "tilewise/attention.hpp"
 
 #define PEER_EXPORT extern "C" __attribute__((visibility("default")))
@@ -23,6 +28,10 @@ tilewise::DType dtype_named(std::string_view name) {
     if (name == tilewise::name_of(dtype)) return dtype;
   }
   throw std::invalid_argument("dtype is " + std::string(name) + ", expected float64, float32, float16 or bfloat16");
+}
+
+nlohmann::ordered_json bound(std::optional<std::int64_t> b) {
+  return b ? nlohmann::ordered_json(*b) : nlohmann::ordered_json(nullptr);
 }
 
 }  // namespace
@@ -103,4 +112,53 @@ PEER_EXPORT std::int64_t peer_workspace_bytes(const PeerPlan* plan) {
 
 PEER_EXPORT void peer_free(PeerPlan* plan) { delete plan; }
 
-PEER_EXPORT const char* peer_version() { return tilewise::version(); }
+// The three below return text that lives until the next call of the same function.
+
+// The names of all kernels, one a line.
+PEER_EXPORT const char* peer_kernels() {
+  static std::string text;
+  text.clear();
+  for (const std::string& name : tilewise::kernel_names()) text += name + "\n";
+  return text.c_str();
+}
+
+// The machine object of the benchmarks' JSON, with its peaks; takes about two seconds.
+PEER_EXPORT const char* peer_machine() {
+  static std::string text;
+  nlohmann::ordered_json machine = tilewise::cli::machine_json();
+  machine["peaks"] = tilewise::cli::to_json(tilewise::cli::measure_peaks());
+  text = machine.dump();
+  return text.c_str();
+}
+
+// The problems of a grid as `tilewise bench` understands it, each shrunk to `most_flops` as there (0: not at all): a
+// list of the fields of shim.py's Problem. Null on failure, with the reason in message [size bytes].
+PEER_EXPORT const char* peer_grid(const char* name, double most_flops, char* message, std::size_t size) {
+  static std::string text;
+  try {
+    nlohmann::ordered_json problems = nlohmann::ordered_json::array();
+    for (tilewise::cli::GridProblem p : tilewise::cli::load_grid(name, "").problems) {
+      if (most_flops > 0) tilewise::cli::shrink(p, most_flops);
+      const bool plain = !p.backward && !p.scale && !p.softcap && !p.sinks && !p.bias && !p.ragged;
+      problems.push_back({{"name", p.name},
+                          {"B", p.batch},
+                          {"Hq", p.q_heads},
+                          {"Hkv", p.kv_heads},
+                          {"Sq", p.q_len},
+                          {"Sk", p.kv_len},
+                          {"D", p.head_dim},
+                          {"Dv", p.v_dim},
+                          {"dtype", tilewise::name_of(p.dtype)},
+                          {"left", bound(p.left)},
+                          {"right", bound(p.right)},
+                          {"alignment", p.alignment == tilewise::Alignment::bottom_right ? "bottom_right" : "top_left"},
+                          {"flops", tilewise::cli::forward_flops(p)},
+                          {"plain", plain}});
+    }
+    text = problems.dump();
+    return text.c_str();
+  } catch (const std::exception& error) {
+    std::snprintf(message, size, "%s", error.what());
+    return nullptr;
+  }
+}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = ROOT / "build" / "release" / "lib" / "libpeer_shim.so"
+MAX_FLOPS = 2**37  # of one call, without --full
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Problem:
     left: int | None = None
     right: int | None = None
     alignment: str = "top_left"
+    flops: float = 0  # useful, of one call
+    plain: bool = True  # no option beyond the band: what `Shim.plan` and the peers can run
 
     @property
     def delta(self) -> int:
@@ -43,20 +47,6 @@ class Problem:
     @property
     def causal(self) -> bool:
         return self.left is None and self.right == 0
-
-    def visible_pairs(self) -> int:
-        """Visible (query, key) pairs of one (batch, head)."""
-        if not self.bounded:
-            return self.Sq * self.Sk
-        pairs = 0
-        for i in range(self.Sq):
-            first = 0 if self.left is None else max(0, i + self.delta - self.left)
-            last = self.Sk - 1 if self.right is None else min(self.Sk - 1, i + self.delta + self.right)
-            pairs += max(0, last - first + 1)
-        return pairs
-
-    def flops(self) -> int:
-        return 2 * (self.D + self.Dv) * self.B * self.Hq * self.visible_pairs()
 
     def to_json(self) -> dict:
         fields = ("name", "B", "Hq", "Hkv", "Sq", "Sk", "D", "Dv", "dtype")
@@ -105,7 +95,9 @@ class Shim:
             "peer_kernel": (text, [plan]),
             "peer_workspace_bytes": (ctypes.c_int64, [plan]),
             "peer_free": (None, [plan]),
+            "peer_kernels": (text, []),
             "peer_machine": (text, []),
+            "peer_grid": (text, [text, ctypes.c_double, text, ctypes.c_size_t]),
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(self._library, name)
@@ -123,9 +115,25 @@ class Shim:
             raise Refused(message.value.decode())
         return Plan(self._library, handle)
 
-    def machine(self) -> str:
-        """The machine object of the benchmarks' JSON, as text; measures the peaks, which takes a second or two."""
-        return self._library.peer_machine().decode()
+    def kernels(self, prefix: str) -> list[str]:
+        """The names of all kernels that start with `prefix`."""
+        names = self._library.peer_kernels().decode().split()
+        found = [name for name in names if name.startswith(prefix)]
+        if not found:
+            sys.exit(f"no kernel is named {prefix} or starts so; there are {', '.join(names)}")
+        return found
+
+    def machine(self) -> dict:
+        """The machine object of the benchmarks' JSON; measures the peaks, which takes about two seconds."""
+        return json.loads(self._library.peer_machine())
+
+    def grid(self, name: str, full: bool) -> list[Problem]:
+        """The problems of a grid, named or a file; unless `full`, shrunk as `tilewise bench` does."""
+        message = ctypes.create_string_buffer(4096)
+        text = self._library.peer_grid(name.encode(), 0 if full else MAX_FLOPS, message, len(message))
+        if text is None:
+            sys.exit(message.value.decode())
+        return [Problem(**fields) for fields in json.loads(text)]
 
 
 def build() -> None:

@@ -7,7 +7,7 @@ call; torch.nn.functional.scaled_dot_product_attention. Needs torch and numpy.
     bench/peers/torch_sdpa.py                                      # founding grid, one thread
     bench/peers/torch_sdpa.py --threads 1 2 --json FILE --plot FILE.svg
     bench/peers/torch_sdpa.py --grid long --dtype bfloat16
-    bench/peers/torch_sdpa.py --kernel cpu ladder                  # the library's choice and the best rung beside it
+    bench/peers/torch_sdpa.py --kernel ladder cpu.avx512           # every rung, and every kernel named so
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ WARM_UP_CALLS, WARM_UP_S = 3, 0.05
 BATCHES, BATCH_S = 7, 0.02
 SETTLE_S = 0.03  # with several threads: PyTorch's workers spin for milliseconds after a call, in the next one's way
 ERROR_ROWS = 64
-MAX_FLOPS = 2**37
 SEED = 1
 
 
@@ -113,11 +112,15 @@ def exact_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, p: Problem) ->
     return rows, result
 
 
-def contenders(shim: Shim, p: Problem, threads: int, kernels: list[str], peers: list[str]) -> tuple[list[Contender], tuple]:
+def contenders(
+    shim: Shim, p: Problem, threads: int, kernels: list[str], peers: list[str]
+) -> tuple[list[Contender], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Everyone who takes part, on the same q, k, v; and these. An empty kernel name is the library's choice."""
     generator = torch.Generator().manual_seed(SEED)
     dtype = getattr(torch, p.dtype)
     shapes = ((p.B, p.Hq, p.Sq, p.D), (p.B, p.Hkv, p.Sk, p.D), (p.B, p.Hkv, p.Sk, p.Dv))
-    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    drawn = torch.float64 if dtype == torch.float64 else torch.float32
+    q, k, v = (torch.randn(shape, generator=generator, dtype=drawn).to(dtype) for shape in shapes)
     found: list[Contender] = []
     for name in kernels:
         o = torch.empty(p.B, p.Hq, p.Sq, p.Dv, dtype=dtype)
@@ -170,7 +173,7 @@ def to_row(p: Problem, c: Contender, threads: int, rows: np.ndarray, exact: np.n
         "median_us": median * 1e6,
         "min_us": min(c.seconds) * 1e6,
         "max_us": max(c.seconds) * 1e6,
-        "gflops": p.flops() / median / 1e9,
+        "gflops": p.flops / median / 1e9,
         "rel_l2_error": float(np.linalg.norm(o - exact)) / norm if norm > 0 else float(np.linalg.norm(o)),
     }
 
@@ -189,35 +192,14 @@ def print_rows(rows: list[dict]) -> None:
     sys.stdout.flush()
 
 
-def shrunk(p: Problem) -> Problem:
-    """S halved until a call is below 2^37 FLOPs, as `tilewise bench` without --full."""
-    while p.flops() >= MAX_FLOPS:
-        p = replace(p, Sq=max(1, p.Sq // 2), Sk=p.Sk // 2)
-    return p
-
-
-def load_grid(name: str, dtype: str | None) -> list[Problem]:
-    path = ROOT / "bench" / "grids" / f"{name}.json"
-    if not path.exists():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.json")))
-        sys.exit(f"no grid named {name}; there are {known}")
-    problems = []
-    for entry in json.loads(path.read_text())["problems"]:
-        left, right = entry.get("band", (None, None))
-        sizes = {key: entry[key] for key in ("B", "Hq", "Hkv", "Sq", "Sk", "D", "Dv")}
-        problems.append(Problem(entry["name"], **sizes, dtype=dtype or entry.get("dtype", "float32"), left=left,
-                                right=right, alignment=entry.get("alignment", "top_left")))
-    return problems
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", default="founding", help="a file of bench/grids (default: founding)")
     parser.add_argument("--only", metavar="TEXT", help="only problems whose name contains TEXT")
     parser.add_argument("--dtype", choices=("float32", "float64", "float16", "bfloat16"))
     parser.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N")
-    parser.add_argument("--kernel", nargs="+", default=[""], metavar="NAME",
-                        help="tilewise kernels, names or prefixes; default: the library's choice")
+    parser.add_argument("--kernel", nargs="+", default=[], metavar="NAME",
+                        help="also every tilewise kernel of this name or prefix, beside the library's choice")
     parser.add_argument("--peers", nargs="*", default=["explicit", "sdpa"], choices=("explicit", "sdpa"))
     parser.add_argument("--full", action="store_true", help="do not shrink problems of 2^37 FLOPs and more")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -225,15 +207,17 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.plot and not arguments.json:
         parser.error("--plot needs --json")
-    problems = [p for p in load_grid(arguments.grid, arguments.dtype) if not arguments.only or arguments.only in p.name]
-    if not problems:
-        parser.error(f"no problem of {arguments.grid} is named like {arguments.only}")
-    if not arguments.full:
-        problems = [shrunk(p) for p in problems]
-
     build()
     shim = Shim()
-    machine = json.loads(shim.machine())
+    problems = [p for p in shim.grid(arguments.grid, arguments.full) if not arguments.only or arguments.only in p.name]
+    for p in problems:
+        if not p.plain:
+            print(f"    {p.name}: left out, it has options beyond a band", file=sys.stderr)
+    problems = [replace(p, dtype=arguments.dtype or p.dtype) for p in problems if p.plain]
+    if not problems:
+        parser.error(f"{arguments.grid} has no forward problem to compare whose name contains {arguments.only or ''!r}")
+    kernels = ["", *(name for prefix in arguments.kernel for name in shim.kernels(prefix))]
+    machine = shim.machine()
     print(f"{machine['cpu']}, {machine['isa']}; torch {torch.__version__}; ratio: best tilewise time / this time")
     print(f"{'problem':28} {'dtype':9} thr {'contender':34} {'median us':>11} [min, max]".ljust(112)
           + f"{'GFLOP/s':>8} {'rel. L2':>9} {'ratio':>9}")
@@ -241,7 +225,7 @@ def main() -> int:
     with torch.inference_mode():
         for threads in arguments.threads:
             for problem in problems:
-                measured = measure(shim, problem, threads, arguments.kernel, arguments.peers)
+                measured = measure(shim, problem, threads, kernels, arguments.peers)
                 print_rows(measured)
                 rows += measured
     if arguments.json:

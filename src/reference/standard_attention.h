@@ -4,7 +4,7 @@
 //
 // Computes: S = Q K^T / sqrt(D), P = softmax of every row of S, O = P V. Causal: query i sees keys 0 to i.
 // Idea: the definition itself, one matrix after the other.
-// Cost: 4 N^2 D floating-point operations and N^2 exponentials (half when causal); S and P take 2 N^2 numbers.
+// Cost: 4 N^2 D floating-point operations (half when causal) and N^2 exponentials; S and P take 2 N^2 numbers.
 
 #include <algorithm>
 #include <cmath>
@@ -46,8 +46,11 @@ StandardAttention<T> standard_attention(const Matrix<T>& Q, const Matrix<T>& K, 
     T m = std::numeric_limits<T>::lowest();
     for (Index j = 0; j < N; ++j) m = std::max(m, S(i, j));  // passes over a NaN; it gets into l through exp
     T l = 0;
-    for (Index j = 0; j < N; ++j) l += std::exp(S(i, j) - m);
-    for (Index j = 0; j < N; ++j) P(i, j) = std::exp(S(i, j) - m) / l;
+    for (Index j = 0; j < N; ++j) {
+      P(i, j) = std::exp(S(i, j) - m);
+      l += P(i, j);
+    }
+    for (Index j = 0; j < N; ++j) P(i, j) /= l;
   }
   // [end]
 
