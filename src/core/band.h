@@ -19,8 +19,8 @@ struct Band {
   tw_i64 hi;
 };
 
-TW_FN tw_i64 i64_lowest() { return -0x7fffffffffffffffLL - 1; }
-TW_FN tw_i64 i64_highest() { return 0x7fffffffffffffffLL; }
+TW_FN tw_i64 i64_lowest() { return -static_cast<tw_i64>(0x7fffffffffffffff) - 1; }
+TW_FN tw_i64 i64_highest() { return static_cast<tw_i64>(0x7fffffffffffffff); }
 TW_FN tw_i64 min_i64(tw_i64 a, tw_i64 b) { return a < b ? a : b; }
 TW_FN tw_i64 max_i64(tw_i64 a, tw_i64 b) { return a > b ? a : b; }
 TW_FN tw_i64 clamp_i64(tw_i64 x, tw_i64 low, tw_i64 high) { return x < low ? low : (x > high ? high : x); }
