@@ -1,7 +1,8 @@
 #pragma once
 
 // The one predicate for causal masks and sliding windows: key j is visible to query i iff i + lo <= j <= i + hi, with
-// lo = delta - left and hi = delta + right. Unbounded sides sit at the ends of int64, where arithmetic saturates.
+// lo = delta - left and hi = delta + right. Unbounded sides sit at the ends of int64, where arithmetic saturates: for
+// positions i and j in [0, 2^63 - 1) the answers equal those of unbounded integers.
 
 #include "core/lang.h"
 
@@ -19,8 +20,9 @@ struct Band {
   tw_i64 hi;
 };
 
-TW_FN tw_i64 i64_lowest() { return -static_cast<tw_i64>(0x7fffffffffffffff) - 1; }
-TW_FN tw_i64 i64_highest() { return static_cast<tw_i64>(0x7fffffffffffffff); }
+// Without literals of 64 bits, whose suffix differs between the dialects.
+TW_FN tw_i64 i64_highest() { return static_cast<tw_i64>(~static_cast<tw_u64>(0) >> 1); }
+TW_FN tw_i64 i64_lowest() { return -i64_highest() - 1; }
 TW_FN tw_i64 min_i64(tw_i64 a, tw_i64 b) { return a < b ? a : b; }
 TW_FN tw_i64 max_i64(tw_i64 a, tw_i64 b) { return a > b ? a : b; }
 TW_FN tw_i64 clamp_i64(tw_i64 x, tw_i64 low, tw_i64 high) { return x < low ? low : (x > high ? high : x); }
@@ -57,8 +59,8 @@ TW_FN Range visible_keys(Band band, tw_i64 i, tw_i64 k_len) {
   return {begin, max_i64(begin, end)};
 }
 
-// Keys in [0, k_len) that at least one query in [queries.begin, queries.end) sees, as their hull. Bounds grow with i,
-// so the first query has the first key and the last query the last one.
+// Keys in [0, k_len) that at least one query in [queries.begin, queries.end) sees. No key between them is unseen: the
+// keys of one query adjoin or overlap those of the next, since bounds grow with i by one.
 TW_FN Range visible_keys_of(Band band, Range queries, tw_i64 k_len) {
   if (queries.begin >= queries.end || band.lo > band.hi) return {0, 0};
   const tw_i64 begin = clamp_i64(first_key(band, queries.begin), 0, k_len);
@@ -66,14 +68,22 @@ TW_FN Range visible_keys_of(Band band, Range queries, tw_i64 k_len) {
   return {begin, max_i64(begin, end)};
 }
 
-// Queries in [0, q_len) that see key j (used by the gradients of K and V).
-TW_FN Range visible_queries(Band band, tw_i64 j, tw_i64 q_len) {
-  const tw_i64 first = band.hi == i64_highest() ? 0 : subtract_saturated(j, band.hi);
-  const tw_i64 last = band.lo == i64_lowest() ? i64_highest() : subtract_saturated(j, band.lo);
-  const tw_i64 begin = clamp_i64(first, 0, q_len);
-  const tw_i64 end = clamp_i64(add_saturated(last, 1), 0, q_len);
+// Keys in [0, k_len) that every query in [queries.begin, queries.end) sees; no mask is needed there.
+TW_FN Range common_keys_of(Band band, Range queries, tw_i64 k_len) {
+  if (queries.begin >= queries.end) return {0, 0};
+  const tw_i64 begin = clamp_i64(first_key(band, queries.end - 1), 0, k_len);
+  const tw_i64 end = clamp_i64(add_saturated(last_key(band, queries.begin), 1), 0, k_len);
   return {begin, max_i64(begin, end)};
 }
+
+// The band with the roles exchanged: is_visible(band, i, j) == is_visible(transposed(band), j, i). The gradients of K
+// and V walk the queries of a key tile through it.
+TW_FN Band transposed(Band band) {
+  return {band.hi == i64_highest() ? i64_lowest() : subtract_saturated(0, band.hi), subtract_saturated(0, band.lo)};
+}
+
+// Queries in [0, q_len) that see key j.
+TW_FN Range visible_queries(Band band, tw_i64 j, tw_i64 q_len) { return visible_keys(transposed(band), j, q_len); }
 
 }  // namespace core
 }  // namespace tilewise

@@ -26,14 +26,22 @@ TW_FN PhiloxWords philox4x32_10(tw_u32 key0, tw_u32 key1, PhiloxWords counter) {
   return counter;
 }
 
-// The word that decides about weight (batch * q_heads + head, i, j). The weight is kept iff word >= ceil(p * 2^32).
+// The words of the weights (row_of_heads, i, 4 * quad + 0..3), with row_of_heads = batch * q_heads + head. The counter
+// keeps the low 32 bits of each index.
+TW_FN PhiloxWords dropout_words(tw_u64 seed, tw_u32 offset, tw_i64 row_of_heads, tw_i64 i, tw_i64 quad) {
+  return philox4x32_10(static_cast<tw_u32>(seed), static_cast<tw_u32>(seed >> 32),
+                       {offset, static_cast<tw_u32>(row_of_heads), static_cast<tw_u32>(i), static_cast<tw_u32>(quad)});
+}
+
+// The word that decides about the weight (row_of_heads, i, j).
 TW_FN tw_u32 dropout_word(tw_u64 seed, tw_u32 offset, tw_i64 row_of_heads, tw_i64 i, tw_i64 j) {
-  const PhiloxWords words =
-      philox4x32_10(static_cast<tw_u32>(seed), static_cast<tw_u32>(seed >> 32),
-                    {offset, static_cast<tw_u32>(row_of_heads), static_cast<tw_u32>(i), static_cast<tw_u32>(j / 4)});
+  const PhiloxWords words = dropout_words(seed, offset, row_of_heads, i, j / 4);
   const int lane = static_cast<int>(j % 4);
   return lane == 0 ? words.x0 : lane == 1 ? words.x1 : lane == 2 ? words.x2 : words.x3;
 }
+
+// A weight is kept iff this holds for threshold = ceil(p * 2^32), which needs 33 bits: p = 1 keeps none.
+TW_FN bool is_kept(tw_u32 word, tw_u64 threshold) { return word >= threshold; }
 
 }  // namespace core
 }  // namespace tilewise

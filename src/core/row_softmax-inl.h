@@ -5,8 +5,9 @@
 // An empty row is {lowest finite, 0}, not {-inf, 0}: then m - m is never inf - inf and nothing below needs a guard.
 // Sources: Milakov and Gimelshein 2018, algorithm 3; Dao 2023, section 3.1.
 
-#ifndef TW_TARGET
+#ifndef TW_TARGET  // parsed alone, by tools
 #include "core/ops_scalar.h"
+using tilewise::core::scalar::Ops;
 #endif
 
 template <class V>
@@ -39,14 +40,17 @@ TW_FN Rows<V> no_keys() {
   return {Ops<V>::lowest(), Ops<V>::zero()};
 }
 
-// A row that has seen one extra logit (a sink, or the LSE of a finished part), in log2 units. -inf gives an empty row.
+// A row that has seen one extra logit (a sink, or the LSE of a finished part), in log2 units. -inf gives an
+// empty row, NaN and +inf give l = NaN.
 template <class V>
 TW_FN Rows<V> sink_only(V logit) {
   const V m = Ops<V>::max(Ops<V>::lowest(), logit);
   return {m, weight(logit, m)};
 }
 
-// Raises the maximum to cover a block whose largest score is block_max (-inf when the block is masked).
+// Raises the maximum to cover a block whose largest score is block_max (-inf when the block is masked). Ops::max may
+// drop a NaN, so m may miss one; l does not, once the block's weights are added. An empty row needs O = 0: its alpha is
+// 0 or 1.
 template <class V>
 TW_FN Grown<V> grow(Rows<V> rows, V block_max) {
   const V m = Ops<V>::max(rows.m, block_max);
@@ -59,6 +63,7 @@ TW_FN Rows<V> add(Rows<V> rows, V sum) {
   return {rows.m, Ops<V>::add(rows.l, sum)};
 }
 
+// Two parts of one row over disjoint keys. The O of an empty part is multiplied by its weight, too: it must be finite.
 template <class V>
 TW_FN Merged<V> merge(Rows<V> a, Rows<V> b) {
   const V m = Ops<V>::max(a.m, b.m);

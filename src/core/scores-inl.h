@@ -1,8 +1,9 @@
 // From a dot product to a score in log2 units, once, over a vector type V. Included like row_softmax-inl.h.
 // The order is: scale, softcap, bias, ALiBi, then masking to -inf by selection.
 
-#ifndef TW_TARGET
+#ifndef TW_TARGET  // parsed alone, by tools
 #include "core/ops_scalar.h"
+using tilewise::core::scalar::Ops;
 #endif
 
 // x * log2(e), kept finite when x is: a finite score or bias never masks. Infinities and NaN stay what they are.
