@@ -36,13 +36,14 @@
 #include <string>
 #include <vector>
 
+#include "tilewise/export.hpp"
 #include "tilewise/types.hpp"
 #include "tilewise/version.hpp"
 
 namespace tilewise {
 
 /// The version of the linked library, e.g. "0.1.0".
-const char* version();
+TILEWISE_API const char* version();
 
 /// The tensors of one forward call. `lse` may be absent.
 struct ForwardTensors {
@@ -60,12 +61,12 @@ struct BackwardTensors {
 };
 
 /// Computes o (and lse). See the contract at the top of this file.
-void attention_forward(const ForwardTensors& tensors, const AttentionOptions& options = {},
-                       const ExecutionOptions& execution = {});
+TILEWISE_API void attention_forward(const ForwardTensors& tensors, const AttentionOptions& options = {},
+                                    const ExecutionOptions& execution = {});
 
 /// The gradients dq, dk, dv. Not built yet: throws Unsupported.
-void attention_backward(const BackwardTensors& tensors, const AttentionOptions& options = {},
-                        const ExecutionOptions& execution = {});
+TILEWISE_API void attention_backward(const BackwardTensors& tensors, const AttentionOptions& options = {},
+                                     const ExecutionOptions& execution = {});
 
 /// One part of an attention result over a subset of the keys: o [B, Hq, Sq, Dv] with its lse [B, Hq, Sq].
 struct PartialResult {
@@ -74,12 +75,12 @@ struct PartialResult {
 };
 
 /// Merges two results over disjoint key ranges. Not built yet: throws Unsupported.
-void attention_merge(const PartialResult& first, const PartialResult& second, TensorView o, TensorView lse,
-                     const ExecutionOptions& execution = {});
+TILEWISE_API void attention_merge(const PartialResult& first, const PartialResult& second, TensorView o, TensorView lse,
+                                  const ExecutionOptions& execution = {});
 
 /// Bytes of workspace that attention_forward needs with these arguments; they may have null data.
-std::size_t workspace_size(const ForwardTensors& tensors, const AttentionOptions& options = {},
-                           const ExecutionOptions& execution = {});
+TILEWISE_API std::size_t workspace_size(const ForwardTensors& tensors, const AttentionOptions& options = {},
+                                        const ExecutionOptions& execution = {});
 
 /// Why a kernel did not take a problem.
 struct Refusal {
@@ -100,15 +101,15 @@ struct Explanation {
 
 /// Explains a call without running it. Tensors may have null data; lengths and offsets then count as full.
 /// Throws std::invalid_argument as attention_forward would; a problem that no kernel takes is explained, not thrown.
-Explanation explain(const ForwardTensors& tensors, const AttentionOptions& options = {},
-                    const ExecutionOptions& execution = {});
+TILEWISE_API Explanation explain(const ForwardTensors& tensors, const AttentionOptions& options = {},
+                                 const ExecutionOptions& execution = {});
 
 /// The names of all kernels built into this library, in order of the backends.
-std::vector<std::string> kernel_names();
+TILEWISE_API std::vector<std::string> kernel_names();
 
 /// A call that is checked and chosen once and run many times, on tensors of the same shapes, strides and dtypes.
 /// With a workspace of workspace_size() bytes, `run` allocates nothing.
-class Plan {
+class TILEWISE_API Plan {
  public:
   explicit Plan(const ForwardTensors& tensors, const AttentionOptions& options = {},
                 const ExecutionOptions& execution = {});

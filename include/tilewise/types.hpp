@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "tilewise/export.hpp"
+
 namespace tilewise {
 
 /// Element types. `boolean` is one byte, non-zero means true; float16 is IEEE binary16.
@@ -84,8 +86,8 @@ struct TensorView {
 };
 
 /// A row-major view of `data`. Throws std::invalid_argument when the rank exceeds `max_rank`.
-TensorView contiguous_view(void* data, DType dtype, std::initializer_list<std::int64_t> shape);
-ConstTensorView contiguous_view(const void* data, DType dtype, std::initializer_list<std::int64_t> shape);
+TILEWISE_API TensorView contiguous_view(void* data, DType dtype, std::initializer_list<std::int64_t> shape);
+TILEWISE_API ConstTensorView contiguous_view(const void* data, DType dtype, std::initializer_list<std::int64_t> shape);
 
 /// Which corner of the score matrix the diagonal of a band passes through when Sq != Sk.
 enum class Alignment : std::uint8_t {
@@ -159,13 +161,13 @@ struct ExecutionOptions {
 };
 
 /// The arguments are right, but nothing here can do it: no kernel supports them, or it is not built yet.
-class Unsupported : public std::runtime_error {
+class TILEWISE_API Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /// A device failed: lost, out of memory, a launch that did not finish.
-class DeviceError : public std::runtime_error {
+class TILEWISE_API DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -37,7 +37,7 @@ struct TensorSpec {
   int rank = -1;
   std::array<std::int64_t, max_rank> shape{};
   std::array<std::int64_t, max_rank> strides{};
-  std::int64_t alignment = 1;  // bytes: largest power of two, up to 64, that divides the address
+  std::int64_t alignment = 1;  // bytes: largest power of two, up to 16, that divides the address
 
   [[nodiscard]] bool present() const { return rank >= 0; }
 };

@@ -1,0 +1,40 @@
+#pragma once
+
+// The precision rule of DESIGN section 2, for one tensor: the error against the oracle is at most
+//   twice the naive formula's + eps / 4                in relative L2, from 64 elements on, and
+//   twice the naive formula's + eps * max|reference|   in the maximum.
+// NaN and infinities are compared first and must stand at exactly the oracle's places, so that a NaN in the reference
+// never makes a comparison pass.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewise/types.hpp"
+#include "verify/oracle.hpp"
+
+namespace tilewise::verify {
+
+struct Measured {
+  std::string name;                   // of the tensor, for messages: "o", "lse"
+  DType dtype = DType::float32;       // of the tensor that was computed; eps is its
+  std::span<const RowIndex> rows{};   // one label per row
+  std::int64_t columns = 1;           // elements of a row
+  std::span<const double> reference;  // [rows * columns], and so the next two
+  std::span<const double> naive;
+  std::span<const double> actual;
+  // A log-sum-exp is a logarithm: its absolute error is the relative error of a sum. So eps is taken of 1 at least, and
+  // its relative L2 error means nothing.
+  bool is_logarithm = false;
+};
+
+struct Judgement {
+  std::string failure;  // empty when within budget
+  double max_error = 0;
+  double rel_l2_error = 0;
+};
+
+Judgement judge(const Measured& measured);
+
+}  // namespace tilewise::verify
