@@ -211,7 +211,7 @@ void Trial::judge_collected() {
                                .reference = collected_.lse,
                                .naive = collected_.naive_lse,
                                .actual = collected_lse_,
-                               .least_magnitude = 1});
+                               .is_logarithm = true});
   max_error_ = std::max(max_error_, o.max_error);
   rel_l2_error_ = std::max(rel_l2_error_, o.rel_l2_error);
   collected_ = {};
