@@ -53,12 +53,13 @@ class Conformance : public testing::TestWithParam<Parameters> {
  private:
   static int selected_tests(const std::string& family) {
     int selected = 0;
+    const std::string prefix = as_identifier(family).insert(0, 1, '/').append(1, '_');
     const testing::UnitTest& all = *testing::UnitTest::GetInstance();
     for (int s = 0; s < all.total_test_suite_count(); ++s) {
       const testing::TestSuite& suite = *all.GetTestSuite(s);
       for (int n = 0; n < suite.total_test_count(); ++n) {
         const testing::TestInfo& test = *suite.GetTestInfo(n);
-        const bool of_family = std::string(test.name()).find("/" + as_identifier(family) + "_") != std::string::npos;
+        const bool of_family = std::string(test.name()).find(prefix) != std::string::npos;
         if (of_family && test.should_run()) ++selected;
       }
     }
@@ -78,17 +79,17 @@ TEST_P(Conformance, HoldsOnEveryCase) {
     }
     if (result.outcome == Outcome::skipped) {
       EXPECT_FALSE(result.detail.empty()) << result.name << ": skipped without a reason";
+      // The scalar kernel supports everything; a machine may still lack the address space for a case.
+      EXPECT_TRUE(kernel != "cpu.scalar.forward" || result.detail.find("address space") != std::string::npos)
+          << result.name << ": " << result.detail;
     }
-  }
-  if (kernel == "cpu.scalar.forward") {
-    EXPECT_GT(run, 0) << "the scalar kernel supports everything";
   }
   if (run == 0) GTEST_SKIP() << kernel << " supports no case of this family";
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Conformance,
                          testing::Combine(testing::ValuesIn(family_names()), testing::ValuesIn(host_kernels())),
-                         [](const auto& info) { return test_name(info.param); });
+                         [](const auto& one) { return test_name(one.param); });
 
 TEST(Registry, TheBuildListsEveryFamily) {
   std::istringstream listed(CONFORMANCE_FAMILIES);
@@ -106,8 +107,9 @@ TEST(Registry, NamesAreUnique) {
   }
 }
 
-TEST(Registry, TheScalarKernelRefusesNothing) {
-  ASSERT_NE(std::ranges::find(host_kernels(), "cpu.scalar.forward"), host_kernels().end());
+TEST(Registry, HoldsTheScalarKernel) {
+  const std::vector<std::string> names = host_kernels();
+  EXPECT_NE(std::find(names.begin(), names.end(), "cpu.scalar.forward"), names.end());
 }
 
 TEST(Registry, UnknownKernelsAreAnError) {

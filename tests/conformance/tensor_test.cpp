@@ -84,7 +84,7 @@ TEST_P(Conversions, ExtremesOverflowAndUnderflow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Conversions, testing::ValuesIn(formats),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& format) { return std::string(format.param.name); });
 
 TEST(Elements, AreStoredAndLoadedInEveryDtype) {
   for (const DType dtype :
@@ -122,7 +122,7 @@ TEST(Tensors, EveryLayoutHoldsTheSameValuesAndTouchesNothingElse) {
 
 TEST(Tensors, RanksAboveFourHaveNoView) {
   Tensor tensor(DType::float32, {1, 1, 1, 1, 1});
-  EXPECT_THROW(tensor.view(), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(tensor.view()), std::invalid_argument);
   EXPECT_FALSE(Tensor().view().present());
 }
 
