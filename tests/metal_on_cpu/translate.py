@@ -225,6 +225,44 @@ def check_subset(source):
             source.breach(match.start(), message)
 
 
+FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+NOT_A_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "alignof", "decltype", "static_cast"}
+
+
+def check_recursion(source):
+    """MSL has no recursion. A call is unqualified and has as many arguments as the function that it would repeat."""
+    text = source.text
+    bodies = []
+    for match in FUNCTION.finditer(text):
+        if match.group(1) in NOT_A_FUNCTION:
+            continue
+        close = matching(text, match.end() - 1)
+        head = re.match(r"\s*(?:const\s*)?\{", text[close + 1: close + 40])
+        if head:
+            begin = close + head.end()
+            bodies.append(((match.group(1), len(split_arguments(text[match.end():close]))), match.start(), begin,
+                           matching(text, begin)))
+    names = {name for name, _, _, _ in bodies}
+    calls = {}
+    for name, _, begin, end in bodies:
+        for call in FUNCTION.finditer(text, begin, end):
+            before = text[:call.start()].rstrip()[-2:]
+            if before.endswith((".", "::", "->")):
+                continue
+            target = (call.group(1), len(split_arguments(text[call.end():matching(text, call.end() - 1)])))
+            if target in names:
+                calls.setdefault(name, set()).add(target)
+    for name, at, _, _ in bodies:
+        reached, todo = set(), list(calls.get(name, ()))
+        while todo:
+            step = todo.pop()
+            if step not in reached:
+                reached.add(step)
+                todo += calls.get(step, ())
+        if name in reached:
+            source.breach(at, f"recursion: {name[0]} reaches itself")
+
+
 def glue(kernels, instantiations):
     entries = []
     for kernel in kernels:
@@ -290,6 +328,7 @@ def main():
         sys.exit(3)
     source = Source(text)
     check_subset(source)
+    check_recursion(source)
     kernels, instantiations = find_kernels(source)
     if not kernels:
         source.breaches.append(f"{arguments.source}:1: no kernel")
