@@ -221,7 +221,7 @@ const SmallFault small_faults[] = {
     {"threadgroup pointer as device pointer", "lint", "threadgroup", "",
      "threadgroup float x[64]; device float* p = x; p[index] = 0.0f; out[i] = in[i] + 1.0f;", right_body},
     {"device pointer to a function of threadgroup pointers", "lint", "device",
-     "float first(threadgroup const float* p) { return p[0]; }", "out[i] = in[i] + 1.0f + 0.0f * first(in);",
+     "float first(threadgroup const float* p) { return p[0]; } void raise(thread float& x) { x += 1.0f; }", "out[i] = in[i] + 1.0f + 0.0f * first(in);",
      "threadgroup float x[64]; x[index] = in[i]; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
      "out[i] = in[i] + 1.0f + 0.0f * first(x);"},
     {"cast between address spaces", "lint", "reinterpret_cast", "",
@@ -254,6 +254,11 @@ const SmallFault small_faults[] = {
     {"character outside ASCII", "subset", "ASCII", "// \xc3\xa9", right_body, right_body},
     {"threadgroup variable in a function", "subset", "outside a kernel's body",
      "float f(float x) { threadgroup float y; y = x; return y; }", "out[i] = f(in[i]) + 1.0f;", right_body},
+    {"pointer without an address space", "subset", "no address space", "", "device const float* p = in; const float* q = "
+     "p; out[i] = in[i] + 1.0f + 0.0f * *q;", "device const float* p = in; out[i] = p[i] + 1.0f;"},
+    {"reference without an address space", "subset", "no address space", "void raise(float& x) { x += 1.0f; }",
+     "float x = in[i]; raise(x); out[i] = x;", right_body},
+    {"variable at program scope", "subset", "not constant", "float one = 1.0f;", "out[i] = in[i] + one;", right_body},
     {"exception", "subset", "not in MSL", "", "if (in[i] > 1e30f) throw 1; out[i] = in[i] + 1.0f;", right_body},
 };
 

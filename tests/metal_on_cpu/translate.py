@@ -263,6 +263,53 @@ def check_recursion(source):
             source.breach(at, f"recursion: {name[0]} reaches itself")
 
 
+SCALARS = "bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float"
+SPACE = re.compile(r"\b(?:device|threadgroup|constant|thread)\b")
+
+
+def check_address_spaces_named(source):
+    """Apple's compiler wants an address space in the type of every pointer and reference."""
+    text = source.text
+    named = set(re.findall(r"\b(?:struct|class|typename)\s+(\w+)", text))
+    types = "|".join([rf"(?:{SCALARS})[234]?", r"simdgroup_\w+(?:\s*<[^<>;]*>)?", r"vec\s*<[^<>;]*>", "auto",
+                      *map(re.escape, sorted(named))])
+    for match in re.finditer(rf"\b(?:{types})(?:\s*<[^<>;(){{}}]*>)?(?:\s+const)?\s*[*&]+\s*(?:const\s+)?\w+\s*[,;:=)\[]",
+                             text):
+        start = max(text.rfind(c, 0, match.start()) for c in "(,;{}")
+        if not SPACE.search(text, start + 1, match.end()):
+            source.breach(match.start(), f"no address space: {' '.join(match.group(0).split())}")
+
+
+def check_program_scope(source):
+    """A variable at program scope must be constant."""
+    text = re.sub(r"(?m)^#.*$", lambda m: " " * len(m.group(0)), source.text)
+    start = at = 0
+    while at < len(text):
+        c = text[at]
+        if c == "{":
+            if re.search(r"\bnamespace(?:\s+\w+)?\s*$", text[start:at]):
+                start = at + 1
+            elif "=" in text[start:at]:  # an initialiser: the declaration goes on
+                at = matching(text, at)
+            else:
+                at = matching(text, at)
+                if not re.search(r"\b(?:struct|class|enum|union)\b[^(]*$", text[start:at].split("{")[0]):
+                    start = at + 1
+        elif c == "}":
+            start = at + 1
+        elif c == "(":
+            at = matching(text, at)
+        elif c == ";":
+            declaration = re.sub(r"^\s*(?:\[\[[^\]]*\]\]\s*)*", "", text[start:at])
+            is_type = re.match(r"(?:using|typedef|template|struct|class|enum|union|extern|static_assert|friend)\b", declaration)
+            is_function = "(" in declaration.split("=")[0]
+            if declaration.strip() and not is_type and not is_function and not re.search(r"\bconstant\b", declaration):
+                source.breach(start + len(text[start:at]) - len(declaration),
+                              f"a variable at program scope that is not constant: {' '.join(declaration.split())[:60]}")
+            start = at + 1
+        at += 1
+
+
 def glue(kernels, instantiations):
     entries = []
     for kernel in kernels:
@@ -329,6 +376,8 @@ def main():
     source = Source(text)
     check_subset(source)
     check_recursion(source)
+    check_address_spaces_named(source)
+    check_program_scope(source)
     kernels, instantiations = find_kernels(source)
     if not kernels:
         source.breaches.append(f"{arguments.source}:1: no kernel")
