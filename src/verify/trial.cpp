@@ -37,7 +37,7 @@ std::string harvest(Tensor& tensor, const char* name, Tensor& copy) {
     const std::uint64_t bits = tensor.bits(flat);
     if (bits == unwritten) {
       return std::string(name) + ": element " + std::to_string(flat) + " of " + std::to_string(tensor.element_count()) +
-             " was not written";
+             " was not written, or poison from unread memory reached it";
     }
     copy.set_bits(flat, bits);
     tensor.set_bits(flat, unwritten);
