@@ -27,6 +27,7 @@ void run_forward_as(const Problem& p, const Buffers& buffers, Execution& executi
 }
 
 inline void run_forward(const Problem& p, const Buffers& buffers, Execution& execution) {
+  const cpu::DefaultFloatEnvironment environment;  // the scale is rounded here
   p.dtype == DType::float64 ? run_forward_as<double>(p, buffers, execution)
                             : run_forward_as<float>(p, buffers, execution);
 }
