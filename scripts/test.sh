@@ -29,8 +29,7 @@ section_format() {
 
 section_scripts() {
   git ls-files '*.sh' .ci/run | xargs shellcheck
-  git ls-files '*.py' | xargs .venv/bin/ruff check --quiet --line-length 120 --target-version py310 \
-    --select E,F,W,I,B,UP --
+  git ls-files '*.py' | xargs .venv/bin/ruff check --quiet --
 }
 
 section_test() {
