@@ -3,6 +3,7 @@
 
 #include "cpu/ladder_kernels.hpp"
 #include "cpu/scalar_forward.hpp"
+#include "cpu/simd_kernels.hpp"
 #include "kernel/kernel.hpp"
 
 namespace tilewise {
@@ -10,6 +11,7 @@ namespace tilewise {
 std::span<const Kernel> cpu_kernels() {
   static const std::vector<Kernel> kernels = [] {
     std::vector<Kernel> list{cpu::scalar_forward};
+    for (const Kernel& kernel : cpu::simd_kernels()) list.push_back(kernel);
     for (const Kernel& rung : cpu::ladder_kernels()) list.push_back(rung);
     return list;
   }();

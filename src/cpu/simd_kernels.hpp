@@ -1,0 +1,19 @@
+#pragma once
+
+// The SIMD kernels of this architecture, one per instruction set and shape of problem. Each refuses a machine that
+// lacks its instructions, so listing them all is safe anywhere.
+
+#include <span>
+
+#include "kernel/kernel.hpp"
+
+namespace tilewise::cpu {
+
+extern const Kernel sse4_forward;
+extern const Kernel avx2_forward;
+extern const Kernel avx512_forward;
+extern const Kernel neon_forward;
+
+std::span<const Kernel> simd_kernels();
+
+}  // namespace tilewise::cpu

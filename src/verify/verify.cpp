@@ -1,1 +1,0 @@
-#include "verify/check.hpp"
