@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from shim import ROOT, Problem, Refused, Shim, build
 WARM_UP_CALLS, WARM_UP_S = 3, 0.05
 BATCHES, BATCH_S = 7, 0.02
 SETTLE_S = 0.03  # with several threads: PyTorch's workers spin for milliseconds after a call, in the next one's way
+BUSY_LOAD = 0.7  # one-minute load average; a machine at rest is below it
 ERROR_ROWS = 64
 SEED = 1
 
@@ -127,7 +129,9 @@ def contenders(
         try:
             plan = shim.plan(p, tuple(t.data_ptr() for t in (q, k, v, o)), threads, name)
         except Refused as refusal:
-            print(f"    {p.name}: {name or 'tilewise'} refuses: {refusal}", file=sys.stderr)
+            # The message gives every kernel's reason; one that was named needs only its own.
+            reasons = [part for part in str(refusal).split("; ") if part.startswith(f"{name}: ")]
+            print(f"    {p.name}: {reasons[0] if reasons else refusal}", file=sys.stderr)
             continue
         if plan.kernel not in [c.kernel for c in found]:
             found.append(Contender("tilewise", plan.kernel, plan, lambda o=o: o))
@@ -217,6 +221,10 @@ def main() -> int:
     if not problems:
         parser.error(f"{arguments.grid} has no forward problem to compare whose name contains {arguments.only or ''!r}")
     kernels = ["", *(name for prefix in arguments.kernel for name in shim.kernels(prefix))]
+    load = os.getloadavg()[0]
+    if load > BUSY_LOAD:
+        print(f"warning: load average {load:.1f}: other processes run here, and PyTorch's threads suffer most from it",
+              file=sys.stderr)
     machine = shim.machine()
     print(f"{machine['cpu']}, {machine['isa']}; torch {torch.__version__}; ratio: best tilewise time / this time")
     print(f"{'problem':28} {'dtype':9} thr {'contender':34} {'median us':>11} [min, max]".ljust(112)
@@ -229,7 +237,8 @@ def main() -> int:
                 print_rows(measured)
                 rows += measured
     if arguments.json:
-        document = {"schema": 1, "machine": machine, "peers": {"torch": torch.__version__}, "rows": rows}
+        document = {"schema": 1, "machine": machine, "peers": {"torch": torch.__version__}, "load_before": load,
+                    "rows": rows}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     if arguments.plot:
