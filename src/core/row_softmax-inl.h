@@ -2,6 +2,8 @@
 // after declaring Ops<V> there, because a template compiled once cannot be inlined into another instruction set.
 //
 // Everything is in log2 units: m is the running maximum of scores times log2(e), l the running sum of exp2(score - m).
+// The overloads with a `unit` keep scores and m in any unit instead, of which each is worth `unit` > 0 log2 units: the
+// difference of two scores is taken before it is scaled, so neither the scaling's rounding nor its overflow reaches m.
 // An empty row is {lowest finite, 0}, not {-inf, 0}: then m - m is never inf - inf and nothing below needs a guard.
 // Sources: Milakov and Gimelshein 2018, algorithm 3; Dao 2023, section 3.1.
 
@@ -36,6 +38,11 @@ TW_FN V weight(V score, V m) {
 }
 
 template <class V>
+TW_FN V weight(V score, V m, V unit) {
+  return Ops<V>::exp2(Ops<V>::mul(Ops<V>::sub(score, m), unit));
+}
+
+template <class V>
 TW_FN Rows<V> no_keys() {
   return {Ops<V>::lowest(), Ops<V>::zero()};
 }
@@ -55,6 +62,13 @@ template <class V>
 TW_FN Grown<V> grow(Rows<V> rows, V block_max) {
   const V m = Ops<V>::max(rows.m, block_max);
   const V alpha = weight(rows.m, m);
+  return {{m, Ops<V>::mul(rows.l, alpha)}, alpha};
+}
+
+template <class V>
+TW_FN Grown<V> grow(Rows<V> rows, V block_max, V unit) {
+  const V m = Ops<V>::max(rows.m, block_max);
+  const V alpha = weight(rows.m, m, unit);
   return {{m, Ops<V>::mul(rows.l, alpha)}, alpha};
 }
 
@@ -82,4 +96,10 @@ TW_FN V inverse_sum(Rows<V> rows) {
 template <class V>
 TW_FN V lse(Rows<V> rows) {
   return Ops<V>::mul(Ops<V>::add(rows.m, Ops<V>::log2(rows.l)), Ops<V>::ln2());
+}
+
+// The same with m in units of which each is worth `natural` units of the natural logarithm.
+template <class V>
+TW_FN V lse(Rows<V> rows, V natural) {
+  return Ops<V>::add(Ops<V>::mul(rows.m, natural), Ops<V>::mul(Ops<V>::log2(rows.l), Ops<V>::ln2()));
 }

@@ -1,3 +1,5 @@
+#pragma once
+
 // Highway for one instruction set: a .cpp defines TILEWISE_TARGET (HWY_SSE4, HWY_AVX2, HWY_AVX3 or HWY_NEON) and
 // includes this first. Every instruction set has translation units and kernels of its own and is chosen by our own
 // detection (cpu/isa.hpp), so neither foreach_target.h nor libhwy is needed.

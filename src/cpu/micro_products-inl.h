@@ -1,7 +1,11 @@
+#pragma once
+
 // The two matrix products of attention with queries in the lanes: vector v of a tile holds queries v*L .. v*L+L-1, keys
 // and value columns are broadcast from row-major memory, so K and V need no packing. R x N accumulators stay in
 // registers over the whole depth. Every lane is summed in the order of the depth alone: a query's bits depend neither
 // on R and N nor on its neighbours.
+
+#include "cpu/ops_hwy-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
@@ -19,10 +23,10 @@ inline constexpr int panel_rows = 6;  // key rows, or value columns, in one pane
 template <class T>
 inline constexpr int tile_lanes = tile_vectors * lanes<T>;  // queries in a tile
 
-// S[r][v] = c * sum_d K[r][d] * Q[d][v] for R key rows and N vectors.
+// S[r][v] = sum_d K[r][d] * Q[d][v] for R key rows and N vectors.
 // k: [R, k_stride] elements; q: [depth, tile_lanes], s: [R, tile_lanes], both 64-byte aligned.
 template <int R, int N, class T>
-HWY_NOINLINE void scores_panel(const T* HWY_RESTRICT k, tw_i64 k_stride, const T* HWY_RESTRICT q, tw_i64 depth, T c,
+HWY_NOINLINE void scores_panel(const T* HWY_RESTRICT k, tw_i64 k_stride, const T* HWY_RESTRICT q, tw_i64 depth,
                                T* HWY_RESTRICT s) {
   const Tag<T> d;
   Vec<T> sum[R][N];
@@ -42,22 +46,21 @@ HWY_NOINLINE void scores_panel(const T* HWY_RESTRICT k, tw_i64 k_stride, const T
       for (int n = 0; n < N; ++n) sum[r][n] = hn::MulAdd(key, query[n], sum[r][n]);
     }
   }
-  const Vec<T> factor = hn::Set(d, c);
   TW_UNROLL
   for (int r = 0; r < R; ++r) {
     TW_UNROLL
-    for (int n = 0; n < N; ++n) hn::Store(hn::Mul(sum[r][n], factor), d, s + r * tile_lanes<T> + n * lanes<T>);
+    for (int n = 0; n < N; ++n) hn::Store(sum[r][n], d, s + r * tile_lanes<T> + n * lanes<T>);
   }
 }
 
 template <int R, class T>
-HWY_INLINE void scores_rows(int vectors, const T* k, tw_i64 k_stride, const T* q, tw_i64 depth, T c, T* s) {
+HWY_INLINE void scores_rows(int vectors, const T* k, tw_i64 k_stride, const T* q, tw_i64 depth, T* s) {
   switch (vectors) {
-    case 1: return scores_panel<R, 1>(k, k_stride, q, depth, c, s);
-    case 2: return scores_panel<R, 2>(k, k_stride, q, depth, c, s);
+    case 1: return scores_panel<R, 1>(k, k_stride, q, depth, s);
+    case 2: return scores_panel<R, 2>(k, k_stride, q, depth, s);
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
-    case 3: return scores_panel<R, 3>(k, k_stride, q, depth, c, s);
-    case 4: return scores_panel<R, 4>(k, k_stride, q, depth, c, s);
+    case 3: return scores_panel<R, 3>(k, k_stride, q, depth, s);
+    case 4: return scores_panel<R, 4>(k, k_stride, q, depth, s);
 #endif
     default: return;
   }
@@ -65,19 +68,19 @@ HWY_INLINE void scores_rows(int vectors, const T* k, tw_i64 k_stride, const T* q
 
 // The same for any number of key rows.
 template <class T>
-HWY_INLINE void scores_block(tw_i64 rows, int vectors, const T* k, tw_i64 k_stride, const T* q, tw_i64 depth, T c, T* s) {
+HWY_INLINE void scores_block(tw_i64 rows, int vectors, const T* k, tw_i64 k_stride, const T* q, tw_i64 depth, T* s) {
   tw_i64 r = 0;
   const auto at = [&](tw_i64 row) { return s + row * tile_lanes<T>; };
-  for (; r + 6 <= rows; r += 6) scores_rows<6>(vectors, k + r * k_stride, k_stride, q, depth, c, at(r));
+  for (; r + 6 <= rows; r += 6) scores_rows<6>(vectors, k + r * k_stride, k_stride, q, depth, at(r));
   if (r + 4 <= rows) {
-    scores_rows<4>(vectors, k + r * k_stride, k_stride, q, depth, c, at(r));
+    scores_rows<4>(vectors, k + r * k_stride, k_stride, q, depth, at(r));
     r += 4;
   }
   if (r + 2 <= rows) {
-    scores_rows<2>(vectors, k + r * k_stride, k_stride, q, depth, c, at(r));
+    scores_rows<2>(vectors, k + r * k_stride, k_stride, q, depth, at(r));
     r += 2;
   }
-  if (r < rows) scores_rows<1>(vectors, k + r * k_stride, k_stride, q, depth, c, at(r));
+  if (r < rows) scores_rows<1>(vectors, k + r * k_stride, k_stride, q, depth, at(r));
 }
 
 // Keys [begin, end) of a block, of which only vectors [first, last) have a visible one.
@@ -110,8 +113,7 @@ HWY_INLINE void accumulate_segment(const T* HWY_RESTRICT p, const T* HWY_RESTRIC
 // p: [keys, tile_lanes] weights; v: [keys, v_stride]; o: [R, tile_lanes]; alpha: [tile_lanes].
 template <int R, class T>
 HWY_NOINLINE void accumulate_panel(const T* HWY_RESTRICT p, const T* HWY_RESTRICT v, tw_i64 v_stride,
-                                   const Segment* segments, int count, const T* HWY_RESTRICT alpha,
-                                   T* HWY_RESTRICT o) {
+                                   const Segment* segments, int count, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT o) {
   const Tag<T> d;
   Vec<T> sum[R][tile_vectors];
   TW_UNROLL

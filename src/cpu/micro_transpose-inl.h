@@ -1,4 +1,8 @@
+#pragma once
+
 // L x L transposes between row-major memory and vectors with queries in the lanes, from blocks of 128 bits.
+
+#include "cpu/micro_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {

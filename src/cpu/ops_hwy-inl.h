@@ -1,3 +1,5 @@
+#pragma once
+
 // Ops<V> for Highway vectors of float and double: the vocabulary of core/row_softmax-inl.h and core/scores-inl.h, and
 // those two headers on top of it, in the namespace of one instruction set. Included once per .cpp, after
 // hwy_target-inl.h.
@@ -6,6 +8,7 @@
 #include <limits>
 
 #include "core/lang.h"
+#include "cpu/hwy_target-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
@@ -26,14 +29,12 @@ struct Exp2Table;
 template <>
 struct Exp2Table<float> {
   static constexpr int degree = 5;
-  static constexpr float unit[] = {1.0F,           0.693151312F,    0.240164450F,
-                                   0.0557999134F,  0.00901702996F,  0.00186713021F};
-  static constexpr float centred[] = {1.0F,           0.693146978F,    0.240222421F,
-                                      0.0555073374F,  0.00967151264F,  0.00132647291F};
+  static constexpr float unit[] = {1.0F, 0.693151312F, 0.240164450F, 0.0557999134F, 0.00901702996F, 0.00186713021F};
+  static constexpr float centred[] = {1.0F, 0.693146978F, 0.240222421F, 0.0555073374F, 0.00967151264F, 0.00132647291F};
   static constexpr int mantissa_bits = 23;
   static constexpr float lowest_exponent = -127.0F;     // its exponent bits are 0, so that the result is exactly 0
   static constexpr float magic = 12582912.0F + 127.0F;  // 1.5 * 2^23 + bias: adding it leaves round(x) + bias in the
-};                                                      // low bits
+};  // low bits
 template <>
 struct Exp2Table<double> {
   static constexpr int degree = 11;
@@ -97,9 +98,7 @@ struct Ops {
   static HWY_INLINE V max(V a, V b) { return hn::Max(a, b); }  // with a NaN: either operand
   static HWY_INLINE V min(V a, V b) { return hn::Min(a, b); }
   static HWY_INLINE V select_equal(V a, V b, V yes, V no) { return hn::IfThenElse(hn::Eq(a, b), yes, no); }
-  static HWY_INLINE V select_finite(V x, V yes, V no) {
-    return hn::IfThenElse(hn::Le(hn::Abs(x), highest()), yes, no);
-  }
+  static HWY_INLINE V select_finite(V x, V yes, V no) { return hn::IfThenElse(hn::Le(hn::Abs(x), highest()), yes, no); }
 
   // -inf gives exactly 0, 0 exactly 1, NaN stays; results below the normal range may be flushed to 0.
   static HWY_INLINE V exp2(V x) {
@@ -125,7 +124,9 @@ struct Ops {
   }
 
   // 0 gives -inf, NaN stays. Once per row and not per score: lane by lane through libm.
-  static HWY_INLINE V log2(V x) { return by_lane(x, [](T y) { return std::log2(y); }); }
+  static HWY_INLINE V log2(V x) {
+    return by_lane(x, [](T y) { return std::log2(y); });
+  }
 
   // Saturates at +-1; NaN stays.
   static HWY_INLINE V tanh(V x) {
@@ -133,7 +134,7 @@ struct Ops {
       return by_lane(x, [](T y) { return std::tanh(y); });
     } else {
       // |x| <= 0.65: odd polynomial, relative error 1e-9 before rounding; beyond: 1 - 2 / (e^2|x| + 1).
-      static constexpr float odd[] = {-0.33333333084F, 0.133332907458F,  -0.0539563493968F,
+      static constexpr float odd[] = {-0.33333333084F,  0.133332907458F,    -0.0539563493968F,
                                       0.0217461870891F, -0.00827245673259F, 0.0022149027425F};
       const V magnitude = hn::Abs(x);
       const V square = hn::Mul(x, x);

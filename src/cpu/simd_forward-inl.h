@@ -1,18 +1,22 @@
+#pragma once
+
 // The forward pass with queries in the lanes: for every block of keys, every tile of queries that sees some of it takes
 // one step of the online softmax. Key blocks are outermost, so a block is widened once for all tiles of an item.
 // Dao 2023 (FlashAttention-2), algorithm 1, with the loops exchanged inside an item.
 
 #include "cpu/float_environment.hpp"
+#include "cpu/micro_softmax-inl.h"
 #include "cpu/padding.hpp"
+#include "cpu/simd_visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-// fast: as if everything were finite. by_selection: what is invisible is never multiplied, and a finite score stays
-// finite in log2 units; bits equal those of fast where that is finite. lifted: weights are scaled by 2^-headroom, for
-// sums of large values that overflow although their mean does not.
-enum class Care { fast, by_selection, lifted };
+// fast: as if everything were finite. by_selection: what is invisible is never multiplied; the bits equal those of
+// fast where that is finite. extreme: besides, scores are scaled before the maximum is taken, so that one that
+// overflows is infinite, and weights are divided by 2^64, for sums of large values whose mean is finite.
+enum class Care { fast, by_selection, extreme };
 
 template <class T>
 struct Call {
@@ -20,24 +24,47 @@ struct Call {
   const Buffers& buffers;
   Layout<T> layout;
   core::Strides q, k, v, o, lse;
-  bool staged;  // scores take more steps than one multiplication: softcap, bias, ALiBi, an extreme scale
-  T scale;
-  T factor;  // scale * log2(e)
+  T scale;      // its magnitude; the sign goes into Q
+  bool staged;  // scores take more than a scale: softcap, bias, ALiBi; or the scale is extreme
 };
 
-inline constexpr int headroom = 64;  // binary orders of magnitude
+// Scores of one pass over one tile: plain ones are dot products, staged ones are natural units.
+template <class T>
+struct Units {
+  bool staged;
+  T log2;     // log2 units in a unit of the scores
+  T natural;  // natural units in it
+  T lift;     // added to the maximum
+};
+
+template <class T>
+Units<T> units_of(const Call<T>& call, const Item& item, Care care) {
+  constexpr T log2_e = T(1.44269504088896340735992468100189214L);
+  constexpr T lift = T(44.3614195558364998027028557733112L);  // 64 ln 2
+  if (call.staged || item.staged || care == Care::extreme)
+    return {true, log2_e, T(1), care == Care::extreme ? lift : T(0)};
+  return {false, static_cast<T>(std::fabs(call.p.scale) * 1.44269504088896340735992468100189214), call.scale, T(0)};
+}
 
 template <class T>
 Call<T> call_of(const Problem& p, const Buffers& buffers) {
-  Call<T> call{p, buffers, layout_of<T>(p), strides_of(p.q), strides_of(p.k), strides_of(p.v), strides_of(p.o), {},
-               false, static_cast<T>(p.scale), static_cast<T>(p.scale * 1.44269504088896340735992468100189214)};
+  Call<T> call{p,
+               buffers,
+               layout_of<T>(p),
+               strides_of(p.q),
+               strides_of(p.k),
+               strides_of(p.v),
+               strides_of(p.o),
+               {},
+               static_cast<T>(std::fabs(p.scale)),
+               false};
   if (p.lse.present()) call.lse = strides_of(p.lse);
-  const bool ordinary = call.factor == 0 || (std::fabs(call.factor) > T(1e-30) && std::fabs(call.factor) < T(1e30));
+  const bool ordinary = call.scale > T(1e-12) && call.scale < T(1e12);
   call.staged = !ordinary || p.softcap > 0 || p.bias.present() || p.alibi_slopes.present();
   return call;
 }
 
-// Q rows into the lanes; past the end of the tile zeros.
+// Q rows into the lanes, with the sign of the scale; past the end of the tile zeros.
 template <class T>
 void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, const Scratch<T>& scratch) {
   const Problem& p = call.p;
@@ -57,21 +84,31 @@ void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, co
     for (tw_i64 r = present; r < lanes<T>; ++r) std::fill_n(scratch.rows + r * padded, p.head_dim, T(0));
     rows_to_lanes(scratch.rows, padded, p.head_dim, to);
   }
+  if (!(p.scale < 0)) return;
+  const Tag<T> d;
+  for (tw_i64 at = 0; at < p.head_dim * tile_lanes<T>; at += lanes<T>) {
+    hn::Store(hn::Neg(hn::Load(d, tile.q + at)), d, tile.q + at);
+  }
 }
 
 // Before any key: the sink if there is one; O = 0.
 template <class T>
-void reset(const Call<T>& call, const Item& item, const Tile<T>& tile) {
+void reset(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile) {
   const Tag<T> d;
   Rows<Vec<T>> rows = no_keys<Vec<T>>();
   if (call.p.sinks.present()) {
-    const float sink = static_cast<const float*>(call.buffers.sinks)[item.h * call.p.sinks.strides[0]];
-    rows = sink_only(to_log2_units(hn::Set(d, static_cast<T>(sink))));
+    // m is the sink in the scores' units; what its rounding takes away stays in l.
+    const T sink = sink_of<T>(call.p, call.buffers, item.h);
+    const T m = sink / units.natural;
+    const T rest =
+        static_cast<T>((static_cast<double>(sink) - static_cast<double>(m) * static_cast<double>(units.natural)) *
+                       1.44269504088896340735992468100189214);
+    rows = sink_only(hn::Set(d, m));
+    rows.l = hn::Mul(rows.l, hn::Set(d, std::isfinite(sink) ? std::exp2(rest) : T(1)));
   }
   for (int v = 0; v < tile_vectors; ++v) {
     hn::Store(rows.m, d, tile.m + v * lanes<T>);
     hn::Store(rows.l, d, tile.l + v * lanes<T>);
-    hn::Store(hn::Zero(d), d, tile.seen + v * lanes<T>);
   }
   std::memset(tile.o, 0, sizeof(T) * static_cast<std::size_t>(call.p.v_dim * tile_lanes<T>));
 }
@@ -102,7 +139,7 @@ KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, c
   return block;
 }
 
-// From dot products to scores in log2 units where one multiplication is not enough.
+// From dot products to scores in natural units.
 template <class T>
 HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
                                core::Range keys, int v, const Scratch<T>& scratch) {
@@ -128,82 +165,55 @@ HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile
       position = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
       x = hn::Add(x, alibi(slope, position));
     }
-    hn::Store(to_log2_units(x), d, s);
+    hn::Store(x, d, s);
   }
 }
 
-// The same for plain scores on the careful path: dot * factor as on the fast path, but finite when dot * scale is.
+// Scores of the tile's live vectors, not yet masked.
 template <class T>
-HWY_NOINLINE void clamp_scores(const Call<T>& call, core::Range keys, int v, const Scratch<T>& scratch) {
-  using V = Vec<T>;
-  const Tag<T> d;
-  for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-    T* const s = scratch.s + key * tile_lanes<T> + v * lanes<T>;
-    const V dot = hn::Load(d, s);
-    const V x = hn::Mul(dot, hn::Set(d, call.factor));
-    hn::Store(Ops<V>::select_finite(x, x, to_log2_units(hn::Mul(dot, hn::Set(d, call.scale)))), d, s);
-  }
-}
-
-// Scores of the tile's live vectors in log2 units, not yet masked.
-template <class T>
-void scores(const Call<T>& call, const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight,
-            Care care, const Scratch<T>& scratch) {
-  const bool one_step = !call.staged && care == Care::fast;
+void scores(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const KeyBlock<T>& block,
+            const Sight& sight, const Scratch<T>& scratch) {
   for (int i = 0; i < sight.count; ++i) {
     const Segment part = sight.segments[i];
     scores_block(part.end - part.begin, part.last - part.first, block.k + part.begin * block.k_row, block.k_row,
-                 tile.q + part.first * lanes<T>, call.p.head_dim, one_step ? call.factor : T(1),
+                 tile.q + part.first * lanes<T>, call.p.head_dim,
                  scratch.s + part.begin * tile_lanes<T> + part.first * lanes<T>);
   }
-  if (one_step) return;
-  for (int v = 0; v < tile.vectors; ++v) {
-    if (call.staged) {
-      stage_scores(call, item, tile, block.begin, sight.seen[v], v, scratch);
-    } else {
-      clamp_scores(call, sight.seen[v], v, scratch);
-    }
-  }
+  if (!units.staged) return;
+  for (int v = 0; v < tile.vectors; ++v) stage_scores(call, item, tile, block.begin, sight.seen[v], v, scratch);
 }
 
-// -inf where a query does not see a key, and a note that it has seen one where it does.
+// -inf where a query does not see a key.
 template <class T>
 void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight, int v,
           const Scratch<T>& scratch) {
   using V = Vec<T>;
   const Tag<T> d;
-  T* const seen = tile.seen + v * lanes<T>;
   const core::Range keys = sight.seen[v];
-  const core::Range common = sight.common[v];
-  V met = hn::Load(d, seen);
   const auto at = [&](tw_i64 key) { return key * tile_lanes<T> + v * lanes<T>; };
   if (sight.by_element) {
     for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-      const V visible = hn::Load(d, scratch.visible + at(key));
+      const auto hidden = hn::Eq(hn::Load(d, scratch.visible + at(key)), hn::Zero(d));
       const V s = hn::Load(d, scratch.s + at(key));
-      const auto hidden = hn::Eq(visible, hn::Zero(d));
       hn::Store(hn::IfThenElse(hidden, Ops<V>::minus_infinity(), s), d, scratch.s + at(key));
-      met = hn::Max(met, visible);
     }
-    return hn::Store(met, d, seen);
+    return;
   }
+  const core::Range common = sight.common[v];
   const auto edge = [&](tw_i64 begin, tw_i64 end) HWY_ATTR {
     for (tw_i64 key = begin; key < end; ++key) {
       const auto visible = lanes_that_see<T>(item.band, tile.first + v * lanes<T>, block.begin + key);
       const V s = hn::Load(d, scratch.s + at(key));
       hn::Store(hn::IfThenElse(visible, s, Ops<V>::minus_infinity()), d, scratch.s + at(key));
-      met = hn::IfThenElse(visible, Ops<V>::one(), met);
     }
   };
   edge(keys.begin, common.begin);
-  if (common.begin < common.end) met = Ops<V>::one();
   edge(common.end, keys.end);
-  hn::Store(met, d, seen);
 }
 
 // One step of the online softmax for one tile and one block.
 template <class T>
-void attend_block(const Call<T>& call, const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, Care care,
+void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T>& tile, const KeyBlock<T>& block,
                   const Scratch<T>& scratch) {
   const Problem& p = call.p;
   Sight sight = band_sight(item, tile, block);
@@ -212,7 +222,8 @@ void attend_block(const Call<T>& call, const Item& item, const Tile<T>& tile, co
     sight_by_element(p, call.buffers, item, tile, block.begin, call.layout.row_elements, scratch, sight);
     if (sight.count == 0) return;
   }
-  scores(call, item, tile, block, sight, care, scratch);
+  const Units<T> units = units_of(call, item, care);
+  scores(call, item, units, tile, block, sight, scratch);
   for (int v = 0; v < tile_vectors; ++v) {
     const tw_i64 at = v * lanes<T>;
     if (v >= tile.vectors || sight.seen[v].begin >= sight.seen[v].end) {
@@ -220,15 +231,14 @@ void attend_block(const Call<T>& call, const Item& item, const Tile<T>& tile, co
       continue;
     }
     mask(item, tile, block, sight, v, scratch);
-    softmax_block(scratch.s + at, sight.seen[v].begin, sight.seen[v].end, T(care == Care::lifted ? headroom : 0),
-                  tile.m + at, tile.l + at, scratch.alpha + at);  // row_max, weights, rescale
+    softmax_block(scratch.s + at, sight.seen[v].begin, sight.seen[v].end, units.log2, units.lift, tile.m + at,
+                  tile.l + at, scratch.alpha + at);  // row_max, weights, rescale
   }
   if (care == Care::fast) {
     accumulate_block(p.v_dim, scratch.s, block.v, block.v_row, sight.segments, sight.count, scratch.alpha, tile.o);
   } else {
-    accumulate_block_by_selection(p.v_dim, tile.vectors, sight.segments[0].begin,
-                                  sight.segments[sight.count - 1].end, scratch.s, scratch.visible, block.v,
-                                  block.v_row, scratch.alpha, tile.o);
+    accumulate_block_by_selection(p.v_dim, tile.vectors, sight.segments[0].begin, sight.segments[sight.count - 1].end,
+                                  scratch.s, scratch.visible, block.v, block.v_row, scratch.alpha, tile.o);
   }
 }
 
@@ -236,13 +246,13 @@ void attend_block(const Call<T>& call, const Item& item, const Tile<T>& tile, co
 template <class T>
 void attend(const Call<T>& call, const Item& item, tw_i64 from, tw_i64 to, Care care, const Scratch<T>& scratch) {
   const auto tile_at = [&](tw_i64 t) { return tile_of(call.p, call.layout, scratch, item.rows, t); };
-  for (tw_i64 t = from; t < to; ++t) reset(call, item, tile_at(t));
+  for (tw_i64 t = from; t < to; ++t) reset(call, item, units_of(call, item, care), tile_at(t));
   const core::Range rows{tile_at(from).first, tile_at(to - 1).first + tile_at(to - 1).rows};
   const core::Range blocks = core::key_tiles(item.band, rows, item.sequence.k_len, key_block);
   for (tw_i64 b = blocks.begin; b < blocks.end; ++b) {
     const core::Range keys = core::split_range(item.sequence.k_len, key_block, b);
     const KeyBlock<T> block = load_keys(call, item, keys, scratch);
-    for (tw_i64 t = from; t < to; ++t) attend_block(call, item, tile_at(t), block, care, scratch);
+    for (tw_i64 t = from; t < to; ++t) attend_block(call, item, care, tile_at(t), block, scratch);
   }
 }
 

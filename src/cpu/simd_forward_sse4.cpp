@@ -1,15 +1,5 @@
 // cpu.sse4.forward.
 #define TILEWISE_TARGET HWY_SSE4
-#include "cpu/hwy_target-inl.h"
-#include "cpu/ops_hwy-inl.h"
-#include "cpu/micro_products-inl.h"
-#include "cpu/micro_softmax-inl.h"
-#include "cpu/micro_transpose-inl.h"
-#include "cpu/simd_rows-inl.h"
-#include "cpu/simd_tile-inl.h"
-#include "cpu/simd_visibility-inl.h"
-#include "cpu/simd_forward-inl.h"
-#include "cpu/simd_store-inl.h"
 #include "cpu/simd_kernel-inl.h"
 #include "cpu/simd_kernels.hpp"
 

@@ -1,5 +1,8 @@
+#pragma once
+
 // The forward kernel of one instruction set as floor 2 sees it. What is in this file runs on any machine.
 
+#include "cpu/simd_store-inl.h"
 #include "kernel/parallel.hpp"
 
 namespace tilewise {
@@ -30,9 +33,8 @@ inline void run_forward(const Problem& p, const Buffers& buffers, Execution& exe
 
 inline std::size_t forward_workspace(const Problem& p, const Execution& execution) {
   const auto workers = static_cast<std::size_t>(execution.parallel->workers);
-  return p.dtype == DType::float64
-             ? workers * static_cast<std::size_t>(layout_of<double>(p).elements) * sizeof(double)
-             : workers * static_cast<std::size_t>(layout_of<float>(p).elements) * sizeof(float);
+  return p.dtype == DType::float64 ? workers * static_cast<std::size_t>(layout_of<double>(p).elements) * sizeof(double)
+                                   : workers * static_cast<std::size_t>(layout_of<float>(p).elements) * sizeof(float);
 }
 
 inline TileShape forward_tile(const Problem& p) {

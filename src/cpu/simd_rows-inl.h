@@ -1,9 +1,12 @@
+#pragma once
+
 // Rows between memory (any dtype, any strides) and row-major scratch in the type that computes: widening, narrowing,
 // gathering. Highway's own conversions to bfloat16 truncate and its SSE4 float16 conversions are wrong, so these are
 // ours, held to kernel/float16.hpp value by value.
 
 #include <cstring>
 
+#include "cpu/ops_hwy-inl.h"
 #include "kernel/float16.hpp"
 #include "kernel/kernel.hpp"
 

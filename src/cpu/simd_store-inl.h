@@ -1,21 +1,27 @@
+#pragma once
+
 // The end of a tile: O / l, the check that everything is finite, the careful path where it is not, and the way back to
 // row-major memory.
+
+#include "cpu/simd_forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-// O becomes O / l. ok[lane] tells whether the query's result can stand: O and l are finite, and a query that has seen a
-// key has some weight (else its scores may have overflowed in log2 units).
+// O becomes O / l. ok[lane] tells whether the query's result can stand: O, l and the maximum in natural units are
+// finite.
 template <class T>
-void normalise(const Call<T>& call, const Tile<T>& tile, bool* ok) {
+void normalise(const Call<T>& call, const Units<T>& units, const Tile<T>& tile, bool* ok) {
   using V = Vec<T>;
   const Tag<T> d;
   for (int v = 0; v < tile.vectors; ++v) {
     const tw_i64 at = v * lanes<T>;
     const Rows<V> rows{hn::Load(d, tile.m + at), hn::Load(d, tile.l + at)};
     const V inverse = inverse_sum(rows);
-    V not_finite = hn::Mul(rows.l, hn::Zero(d));  // NaN as soon as one term is not finite, else 0
+    // NaN as soon as one term is not finite, else 0. An empty row's m counts for nothing.
+    const V m = hn::IfThenElseZero(hn::Ne(rows.l, hn::Zero(d)), hn::Mul(rows.m, hn::Set(d, units.natural)));
+    V not_finite = hn::Mul(hn::Add(hn::Abs(rows.l), hn::Abs(m)), hn::Zero(d));
     for (tw_i64 c = 0; c < call.p.v_dim; ++c) {
       T* const o = tile.o + c * tile_lanes<T> + at;
       // Adding 0 turns -0 into 0: its sign would tell how many invisible keys were skipped.
@@ -25,16 +31,14 @@ void normalise(const Call<T>& call, const Tile<T>& tile, bool* ok) {
     }
     HWY_ALIGN T finite[lanes<T>];
     hn::Store(not_finite, d, finite);
-    for (int lane = 0; lane < lanes<T>; ++lane) {
-      const bool weightless = tile.l[at + lane] == 0 && tile.seen[at + lane] != 0;
-      ok[at + lane] = finite[lane] == 0 && !weightless;
-    }
+    for (int lane = 0; lane < lanes<T>; ++lane) ok[at + lane] = finite[lane] == 0;
   }
 }
 
 // O and LSE of the tile's rows to memory: all rows, or those with only[row].
 template <class T>
-void store(const Call<T>& call, const Item& item, const Tile<T>& tile, const bool* only, const Scratch<T>& scratch) {
+void store(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const bool* only,
+           const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
   for (int v = 0; v < tile.vectors; ++v) {
@@ -55,7 +59,8 @@ void store(const Call<T>& call, const Item& item, const Tile<T>& tile, const boo
     if (!p.lse.present()) continue;
     const Tag<T> d;
     HWY_ALIGN T values[lanes<T>];
-    hn::Store(lse(Rows<Vec<T>>{hn::Load(d, tile.m + row), hn::Load(d, tile.l + row)}), d, values);
+    hn::Store(lse(Rows<Vec<T>>{hn::Load(d, tile.m + row), hn::Load(d, tile.l + row)}, hn::Set(d, units.natural)), d,
+              values);
     const tw_i64 lse_at = core::offset_of(call.lse, item.sequence.q_item, item.h, i, 0);
     for (tw_i64 r = 0; r < present; ++r) {
       if (only == nullptr || only[row + r]) static_cast<T*>(call.buffers.lse)[lse_at + r * call.lse.s] = values[r];
@@ -76,18 +81,20 @@ bool all_of(const bool* ok, const Tile<T>& tile) {
 template <class T>
 void finish(const Call<T>& call, const Item& item, tw_i64 t, const Scratch<T>& scratch) {
   const Tile<T> tile = tile_of(call.p, call.layout, scratch, item.rows, t);
+  const Units<T> units = units_of(call, item, Care::fast);
   bool ok[tile_lanes<T>];
-  normalise(call, tile, ok);
-  if (all_of(ok, tile)) return store(call, item, tile, nullptr, scratch);
+  normalise(call, units, tile, ok);
+  if (all_of(ok, tile)) return store(call, item, units, tile, nullptr, scratch);
   attend(call, item, t, t + 1, Care::by_selection, scratch);
-  normalise(call, tile, ok);
-  store(call, item, tile, nullptr, scratch);
+  normalise(call, units, tile, ok);
+  store(call, item, units, tile, nullptr, scratch);
   if (all_of(ok, tile)) return;
-  bool lifted[tile_lanes<T>];
-  attend(call, item, t, t + 1, Care::lifted, scratch);
-  normalise(call, tile, lifted);
-  for (tw_i64 r = 0; r < tile.rows; ++r) lifted[r] = lifted[r] && !ok[r];
-  store(call, item, tile, lifted, scratch);
+  const Units<T> extreme = units_of(call, item, Care::extreme);
+  bool better[tile_lanes<T>];
+  attend(call, item, t, t + 1, Care::extreme, scratch);
+  normalise(call, extreme, tile, better);
+  for (tw_i64 r = 0; r < tile.rows; ++r) better[r] = better[r] && !ok[r];
+  store(call, item, extreme, tile, better, scratch);
 }
 
 // One work item: `index` counts heads of items of blocks of queries, the last block first (with a causal band it has
@@ -102,7 +109,8 @@ void run_item(const Call<T>& call, tw_i64 blocks, tw_i64 index, int worker, void
   const core::Sequence sequence = sequence_of(p, call.buffers, b);
   const core::Range slot = core::split_range(sequence.q_slot, call.layout.item_queries, blocks - 1 - index / per_block);
   const core::Range rows{slot.begin, core::clamp_i64(sequence.q_len, slot.begin, slot.end)};
-  const Item item{sequence, band_for(p, sequence), b, h, core::kv_head_of(h, p.q_heads, p.kv_heads), rows};
+  Item item{sequence, band_for(p, sequence), b, h, core::kv_head_of(h, p.q_heads, p.kv_heads), rows, false};
+  if (p.sinks.present()) item.staged = std::fabs(sink_of<T>(p, call.buffers, h)) > T(1e20);
   const tw_i64 tiles = core::ceil_div(rows.end - rows.begin, tile_lanes<T>);
   for (tw_i64 t = 0; t < tiles; ++t) {
     load_queries(call, item, tile_of(p, call.layout, scratch, rows, t), scratch);

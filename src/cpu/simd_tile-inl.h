@@ -1,7 +1,10 @@
+#pragma once
+
 // What a forward call looks like to the SIMD kernels: the shape of the work, the scratch of one worker, a tile of
 // queries.
 
 #include "core/tile_range.h"
+#include "cpu/micro_products-inl.h"
 #include "kernel/kernel.hpp"
 #include "kernel/sequence.hpp"
 
@@ -29,7 +32,7 @@ inline constexpr tw_i64 tile_state_bytes = tw_i64{512} * 1024;  // Q and O of an
 // The scratch of one worker; every array is 64-byte aligned.
 template <class T>
 struct Scratch {
-  T* tiles;    // [tiles of an item] x {q [D, lanes], o [Dv, lanes], m, l, seen [lanes]}
+  T* tiles;    // [tiles of an item] x {q [D, lanes], o [Dv, lanes], m, l [lanes]}
   T* s;        // [key_block, tile_lanes] scores, then weights
   T* visible;  // [key_block, tile_lanes] 1 or 0, where visibility is decided element by element
   T* bias;     // [key_block, tile_lanes]
@@ -49,7 +52,6 @@ struct Tile {
   T* o;
   T* m;
   T* l;
-  T* seen;  // 1 once the query has met a visible key
 };
 
 // Sizes that depend on the problem alone.
@@ -81,14 +83,13 @@ inline Layout<T> layout_of(const Problem& p) {
     queries = row.queries;
     break;
   }
-  layout.tile_elements = (p.head_dim + p.v_dim + 3) * tile_lanes<T>;
+  layout.tile_elements = (p.head_dim + p.v_dim + 2) * tile_lanes<T>;
   const tw_i64 fitting = tile_state_bytes / (layout.tile_elements * static_cast<tw_i64>(sizeof(T)));
   layout.tiles = core::clamp_i64(core::ceil_div(queries, tile_lanes<T>), 1, core::max_i64(1, fitting));
   layout.item_queries = layout.tiles * tile_lanes<T>;
   layout.copy_k = p.dtype != dtype_of<T> || p.k.strides[3] != 1;
   layout.copy_v = p.dtype != dtype_of<T> || p.v.strides[3] != 1;
-  layout.row_elements =
-      aligned_elements<T>(core::max_i64(key_block, core::max_i64(p.head_dim, p.v_dim)));
+  layout.row_elements = aligned_elements<T>(core::max_i64(key_block, core::max_i64(p.head_dim, p.v_dim)));
   layout.elements = layout.tiles * layout.tile_elements + 3 * key_block * tile_lanes<T> + tile_lanes<T> +
                     (layout.copy_k ? aligned_elements<T>(key_block * p.head_dim) : 0) +
                     (layout.copy_v ? aligned_elements<T>(key_block * p.v_dim) : 0) + lanes<T> * layout.row_elements;
@@ -128,7 +129,6 @@ inline Tile<T> tile_of(const Problem& p, const Layout<T>& layout, const Scratch<
   tile.o = tile.q + p.head_dim * tile_lanes<T>;
   tile.m = tile.o + p.v_dim * tile_lanes<T>;
   tile.l = tile.m + tile_lanes<T>;
-  tile.seen = tile.l + tile_lanes<T>;
   return tile;
 }
 

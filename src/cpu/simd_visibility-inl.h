@@ -1,6 +1,12 @@
+#pragma once
+
 // Which keys of a block the queries of a tile see. Band and lengths give key ranges per vector of queries, so that dead
 // vectors are skipped and only the edges are masked by element; mask and bias arrays, and the careful path, decide
 // element by element in Scratch::visible.
+
+#include "cpu/micro_transpose-inl.h"
+#include "cpu/simd_rows-inl.h"
+#include "cpu/simd_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
@@ -14,7 +20,13 @@ struct Item {
   tw_i64 h;
   tw_i64 kv_head;
   core::Range rows;
+  bool staged;  // this head's sink is too large for plain scores
 };
+
+template <class T>
+HWY_INLINE T sink_of(const Problem& p, const Buffers& buffers, tw_i64 h) {
+  return static_cast<T>(static_cast<const float*>(buffers.sinks)[h * p.sinks.strides[0]]);
+}
 
 // A block of keys in compute type: row r of k is at k + r * k_row and belongs to key `begin` + r.
 template <class T>
@@ -121,7 +133,8 @@ HWY_NOINLINE void load_pairs(const TensorSpec& spec, const void* data, const Ite
       continue;
     }
     load_rows(source, present, count, rows, row_elements);
-    for (tw_i64 r = present; r < lanes<T>; ++r) std::memset(rows + r * row_elements, 0, sizeof(T) * static_cast<std::size_t>(count));
+    for (tw_i64 r = present; r < lanes<T>; ++r)
+      std::memset(rows + r * row_elements, 0, sizeof(T) * static_cast<std::size_t>(count));
     rows_to_lanes(rows, row_elements, count, target);
   }
 }

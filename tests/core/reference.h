@@ -82,7 +82,7 @@ struct SmallProblem {
 // changes any more), then a sample of those with lengths up to 40. Stops when `visit` returns false.
 template <class Visit>
 void for_each_small_problem(const Visit& visit) {
-  const std::int64_t longest = TW_SPARSE ? 9 : 20;
+  const std::int64_t longest = TW_SPARSE ? 13 : 20;
   for (std::int64_t q_len = 0; q_len <= longest; ++q_len) {
     for (std::int64_t k_len = 0; k_len <= longest; ++k_len) {
       std::vector<std::optional<std::int64_t>> bounds{std::nullopt};
@@ -98,7 +98,7 @@ void for_each_small_problem(const Visit& visit) {
   const auto between = [&](std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
   };
-  for (int sample = 0; sample < (TW_SPARSE ? 1000 : 20000); ++sample) {
+  for (int sample = 0; sample < (TW_SPARSE ? 4000 : 20000); ++sample) {
     SmallProblem problem;
     problem.q_len = between(0, 40);
     problem.k_len = between(0, 40);

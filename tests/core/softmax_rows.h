@@ -211,9 +211,9 @@ void check_rows(const SoftmaxTarget<T>& target) {
   const std::vector<T> sink_values{-S::inf, T(0), T(9), T(-300), S::nan, S::inf, S::lowest};
   Array<T> sinks;
   for (std::size_t row = 0; row < rows; ++row) sinks.push_back(sink_values[row / row_kinds]);
-  for (const std::size_t keys : {1, 2, 7, 33, 64}) {
+  for (const std::size_t keys : {1u, 2u, 7u, 33u, 64u}) {
     const Problem<T> problem = random_problem<T>(keys, rows, static_cast<unsigned>(keys));
-    for (const std::size_t block : {1, 3, 16, 64}) {
+    for (const std::size_t block : {1u, 3u, 16u, 64u}) {
       const std::string what = std::to_string(keys) + " keys in blocks of " + std::to_string(block);
       Partial<T> plain = empty_partial(target, rows);
       Partial<T> with_sinks{target.sink_only(sinks), Array<T>(rows, T(0))};
@@ -302,7 +302,7 @@ void check_finished_parts(const SoftmaxTarget<T>& target) {
     if (problem.kinds[row] != RowKind::huge && problem.kinds[row] != RowKind::wide) continue;
     for (Array<T>& scores : problem.scores) scores[row] = T(0.5);
   }
-  for (const std::size_t cut : {0, 1, 13, 30}) {
+  for (const std::size_t cut : {0u, 1u, 13u, 30u}) {
     Partial<T> first = empty_partial(target, rows);
     Partial<T> second = empty_partial(target, rows);
     std::vector<std::size_t> before;

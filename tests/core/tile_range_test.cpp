@@ -14,7 +14,7 @@ namespace tilewise::core {
 namespace {
 
 #if TW_SPARSE
-constexpr std::array<std::int64_t, 3> tile_sizes{1, 3, 4};
+constexpr std::array<std::int64_t, 4> tile_sizes{1, 3, 4, 16};
 #else
 constexpr std::array<std::int64_t, 6> tile_sizes{1, 2, 3, 4, 7, 16};
 #endif
