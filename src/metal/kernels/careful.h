@@ -28,42 +28,30 @@ inline device const T* value_at(constant ForwardArguments& a, Keys<T> keys, int 
   return keys.v + key_offset(a, a.v, keys.table, keys.sequence, keys.item, keys.kv_head, j);
 }
 
-// The row after its keys, with the sink joined; returns what the unnormalised output is multiplied by.
-inline float finish(thread Rows<float>& rows, bool has_sink, float sink) {
-  float factor = 1.0f;
-  if (has_sink) {
-    const Merged<float> merged = merge(rows, sink_only(to_log2_units(sink)));
-    rows = merged.rows;
-    factor = merged.wa;
-  }
-  return factor * inverse_sum(rows);
-}
-
-// Query i over keys [first, end): writes `columns` elements of o, returns the row. Sums are kept below overflow by an
-// exact power of two that exceeds the number of keys.
+// Query i over keys [first, end): writes `columns` elements of o, returns the row, in natural units. `rows` holds the
+// sink, or no keys. Sums are kept below overflow by an exact power of two that exceeds the number of keys.
 template <typename T, int max_columns>
 inline Rows<float> attend_carefully(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, device const T* query,
-                                    int i, int first, int end, bool has_sink, float sink, device T* o, int columns,
+                                    int i, int first, int end, Rows<float> rows, device T* o, int columns,
                                     ushort lane) {
   const float shrink = ldexp(1.0f, -int(32 - clz(uint(end - first))));
   float u[(max_columns + 31) / 32];
   for (int c = 0; c < (max_columns + 31) / 32; ++c) u[c] = 0.0f;
-  Rows<float> rows = no_keys<float>();
   for (int j = first; j < end; ++j) {
     device const T* key = key_at(a, keys, j);
     float part = 0.0f;
     for (int d = lane; d < int(a.head_dim); d += 32) part += float(query[d * a.q.d]) * float(key[d * a.k.d]);
     const float s = score(a, terms, simd_sum(part), i, j);
     if (s == -INFINITY) continue;
-    const Grown<float> grown = grow(rows, s);
-    const float w = weight(s, grown.rows.m);
+    const Grown<float> grown = grow(rows, s, Ops<float>::log2_e());
+    const float w = weight(s, grown.rows.m, Ops<float>::log2_e());
     rows = add(grown.rows, w);
     device const T* value = value_at(a, keys, j);
     for (int c = 0; lane + 32 * c < columns; ++c) {
       u[c] = u[c] * grown.alpha + w * shrink * float(value[(lane + 32 * c) * a.v.d]);
     }
   }
-  const float factor = finish(rows, has_sink, sink) / shrink;
+  const float factor = inverse_sum(rows) / shrink;
   for (int c = 0; lane + 32 * c < columns; ++c) o[(lane + 32 * c) * a.o.d] = T(u[c] * factor);
   return rows;
 }

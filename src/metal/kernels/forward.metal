@@ -39,7 +39,9 @@ constant constexpr int ROWS = 8 * RB;                             // queries per
 constant constexpr int GROUP_ROWS = ROWS * ATTENTION_SIMDGROUPS;  // queries per threadgroup
 constant constexpr int PAD = 16 / int(sizeof(T));                 // neighbouring rows of a tile start in other banks
 constant constexpr int CACHED_D = ATTENTION_CACHE_Q ? D : 32;
-constant constexpr float GROWTH = 8.0f;  // a maximum may lag behind by 2^8: sums and outputs stay far from overflow
+// Scores are dot products and m is in log2 units; with terms both are in natural units.
+constant constexpr float UNIT = ATTENTION_TERMS ? M_LOG2E_F : 1.0f;  // log2 units that one unit of m is worth
+constant constexpr float GROWTH = 8.0f / UNIT;  // a maximum may lag behind by 2^8: sums stay far from overflow
 
 // What one row block of 8 queries sees, in 8-key blocks: [begin, end), of which [full_begin, full_end) need no mask.
 struct Visible {
@@ -152,24 +154,24 @@ inline void mask(constant ForwardArguments& a, Terms<T> terms, Tile tile, thread
   }
 }
 
-// The largest score of this lane's columns, in log2 units.
-inline float row_max(int r, Tile tile, float to_log2, thread State& state) {
+// The largest score of this lane's columns, in units of m.
+inline float row_max(int r, Tile tile, float dot_unit, thread State& state) {
   float largest = -INFINITY;
   for (int b = 0; b < KB; ++b) {
     if (!sees(state.visible[r], tile.first_block + b)) continue;
     const float2 s = state.s[r][b].thread_elements();
     largest = Ops<float>::max(Ops<float>::max(largest, s[0]), s[1]);
   }
-  return largest * to_log2;
+  return ATTENTION_TERMS ? largest : largest * dot_unit;
 }
 
 // Raises a maximum only when a row outgrows it by 2^GROWTH, which after the first tiles hardly happens. The vote only
 // decides whether anybody looks; each row decides by its own scores, so that its bits do not depend on its neighbours.
-inline void rescale(Tile tile, float to_log2, thread State& state) {
+inline void rescale(Tile tile, float dot_unit, thread State& state) {
   float largest[RB];
   bool any_outgrows = false;
   for (int r = 0; r < RB; ++r) {
-    largest[r] = row_max(r, tile, to_log2, state);
+    largest[r] = row_max(r, tile, dot_unit, state);
     any_outgrows = any_outgrows || largest[r] > state.rows[r].m + GROWTH;
   }
   if (!simd_any(any_outgrows)) return;
@@ -177,20 +179,22 @@ inline void rescale(Tile tile, float to_log2, thread State& state) {
     largest[r] = Ops<float>::max(largest[r], simd_shuffle_xor(largest[r], 1));
     largest[r] = Ops<float>::max(largest[r], simd_shuffle_xor(largest[r], 8));
     const bool outgrows = largest[r] > state.rows[r].m + GROWTH;
-    const Grown<float> grown = grow(state.rows[r], outgrows ? largest[r] : -INFINITY);
+    const float block_max = outgrows ? largest[r] : -INFINITY;
+    const Grown<float> grown =
+        ATTENTION_TERMS ? grow(state.rows[r], block_max, UNIT) : grow(state.rows[r], block_max);
     state.rows[r] = grown.rows;
     for (int c = 0; c < DV / 8; ++c) state.o[r][c].thread_elements() *= grown.alpha;
   }
 }
 
-inline void weights(Tile tile, float to_log2, thread State& state) {
+inline void weights(Tile tile, float dot_unit, thread State& state) {
   for (int r = 0; r < RB; ++r) {
     const float m = state.rows[r].m;
     for (int b = 0; b < KB; ++b) {
       if (!sees(state.visible[r], tile.first_block + b)) continue;
       for (int e = 0; e < 2; ++e) {
         const float s = state.s[r][b].thread_elements()[e];
-        const float w = ATTENTION_TERMS ? weight(s, m) : scaled_weight(s, to_log2, m);
+        const float w = ATTENTION_TERMS ? weight(s, m, UNIT) : dot_weight(s, dot_unit, m);
         state.s[r][b].thread_elements()[e] = w;
         state.rows[r] = add(state.rows[r], w);
       }
@@ -245,9 +249,9 @@ struct Head {
   device const T* q;
   device T* o;         // at the first column of this block
   device float* lse;
-  bool has_sink, writes_lse;
-  float sink;
-  int columns;         // of this block that exist
+  bool writes_lse;
+  float sink;   // -inf: none
+  int columns;  // of this block that exist
 };
 
 inline void store_row(constant ForwardArguments& a, device T* o, int r, int columns, thread State& state) {
@@ -277,7 +281,7 @@ inline void store(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, He
   // Without terms a finite score may leave float32's range in log2 units: then a row saw keys, but none weighs.
   const bool saw_keys = state.visible[r].first_key < state.visible[r].end_key;
   bool redo = !(rows.l <= FLT_MAX) || (!ATTENTION_TERMS && rows.l == 0.0f && saw_keys);
-  const float factor = finish(rows, head.has_sink, head.sink);
+  const float factor = inverse_sum(rows);
   for (int c = 0; c < DV / 8; ++c) {
     float2 x = state.o[r][c].thread_elements() * factor;
     redo = redo || !(fabs(x[0]) <= FLT_MAX && fabs(x[1]) <= FLT_MAX);
@@ -290,8 +294,8 @@ inline void store(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, He
     const int at = i - state.row + row;
     const core::Range seen = core::visible_keys(band_of_sequence(a, keys.sequence), at, keys.sequence.k_len);
     const Rows<float> careful =
-        attend_carefully<T, DV>(a, keys, terms, head.q + at * a.q.s, at, int(seen.begin), int(seen.end), head.has_sink,
-                                head.sink, head.o + at * a.o.s, head.columns, lane);
+        attend_carefully<T, DV>(a, keys, terms, head.q + at * a.q.s, at, int(seen.begin), int(seen.end),
+                                sink_only(head.sink), head.o + at * a.o.s, head.columns, lane);
     if (state.row == row) {
       rows = careful;
       redone = true;
@@ -299,7 +303,9 @@ inline void store(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, He
   }
   if (i >= keys.sequence.q_slot) return;
   if (!redone) store_row(a, head.o + i * a.o.s, r, head.columns, state);
-  if (head.writes_lse && state.column == 0) head.lse[i * a.lse.s] = lse(rows);
+  if (!head.writes_lse || state.column != 0) return;
+  const bool natural = ATTENTION_TERMS || redone;
+  head.lse[i * a.lse.s] = natural ? lse(rows, Ops<float>::one()) : lse(rows);
 }
 
 kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k [[buffer(1)]],
@@ -333,12 +339,11 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
   const Head head = {q + element(a.q, sequence.q_item, h, sequence.q_start, 0),
                      o + element(a.o, sequence.q_item, h, sequence.q_start, v_begin),
                      lse + element(a.lse, sequence.q_item, h, sequence.q_start, 0),
-                     a.has_sinks != 0,
                      a.has_lse && v_begin == 0,
-                     a.has_sinks ? sinks[h * a.sink_h] : 0.0f,
+                     a.has_sinks ? sinks[h * a.sink_h] : -INFINITY,
                      min(DV, int(a.v_dim) - v_begin)};
   const core::Band band = band_of_sequence(a, sequence);
-  const float to_log2 = ATTENTION_TERMS ? 1.0f : a.scale_log2;
+  const float dot_unit = a.scale_log2;
   const int first_row = int(work.first_row) + int(simdgroup) * ROWS;
 
   State state;
@@ -347,7 +352,8 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
   for (int r = 0; r < RB; ++r) {
     state.i[r] = first_row + 8 * r + state.row;
     state.visible[r] = visible_to(band, first_row + 8 * r, state.row, sequence);
-    state.rows[r] = no_keys<float>();
+    state.rows[r] = sink_only(ATTENTION_TERMS ? head.sink : to_log2_units(head.sink));
+    if (state.column != 0) state.rows[r].l = 0.0f;  // lanes of one row are added up at the end
     state.query[r] = head.q + core::max_i64(0, core::min_i64(state.i[r], sequence.q_len - 1)) * a.q.s;
     for (int c = 0; c < DV / 8; ++c) state.o[r][c] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     for (int d = 0; ATTENTION_CACHE_Q && sequence.q_len > 0 && d < D; d += 8 * group_width(D, d)) {
@@ -371,8 +377,8 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
 #endif
     scores(a, keys, tile, state);
     mask(a, terms, tile, state);
-    rescale(tile, to_log2, state);
-    weights(tile, to_log2, state);
+    rescale(tile, dot_unit, state);
+    weights(tile, dot_unit, state);
     accumulate(a, keys, tile, state);
 #if ATTENTION_STAGED
     threadgroup_barrier(mem_flags::mem_threadgroup);  // write after read: the next tile goes over this one

@@ -1,6 +1,6 @@
 #pragma once
 
-// What turns a dot product into a score in log2 units, and which scores are visible: DESIGN section 2's order.
+// What turns a dot product into a score, in natural units, in DESIGN section 2's order.
 
 #include "softmax_metal.h"
 #include "work.h"
@@ -37,14 +37,15 @@ inline float score(constant ForwardArguments& a, Terms<T> terms, float dot, int 
   if (a.has_mask && terms.mask[i * a.mask.s + j * a.mask.d] == 0) return -INFINITY;
   float s = a.scale * dot;
   if (a.softcap > 0.0f) s = softcapped(s, a.softcap);
+  float added = 0.0f;
   if (a.has_bias) {
     const tw_i64 at = i * a.bias.s + j * a.bias.d;
     const float bias = a.bias_is_float ? terms.float_bias[at] : float(terms.bias[at]);
     if (bias == -INFINITY) return -INFINITY;
-    s += bias;
+    added = bias;
   }
-  if (a.has_slopes) s += alibi(terms.slope, float(core::alibi_distance(i, j, terms.alibi_delta)));
-  return to_log2_units(s);
+  if (a.has_slopes) added += alibi(terms.slope, float(core::alibi_distance(i, j, terms.alibi_delta)));
+  return s + added;
 }
 
 }  // namespace metal_kernels

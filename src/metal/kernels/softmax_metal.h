@@ -38,8 +38,9 @@ struct Ops<float> {
 #include "core/scores-inl.h"
 #undef TW_TARGET
 
-// weight(raw * c, m) in one multiply-add: raw is a dot product, c the scale in log2 units.
-inline float scaled_weight(float raw, float c, float m) { return Ops<float>::exp2(metal::fma(raw, c, -m)); }
+// The weight of a dot product that is worth `unit` log2 units, against a maximum m in log2 units, in one multiply-add.
+// The rounding of m is the same for all keys of a row and cancels, as long as alpha is taken from such m as well.
+inline float dot_weight(float dot, float unit, float m) { return Ops<float>::exp2(metal::fma(dot, unit, -m)); }
 
 }  // namespace metal_kernels
 }  // namespace tilewise
