@@ -6,7 +6,7 @@
 #include "core/index_map.h"
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 struct ForwardArguments {
   // Element strides [item, head, row, column]; absent tensors have zeros. lse.d is unused.
@@ -34,5 +34,5 @@ struct ForwardArguments {
   tw_i32 v_blocks;     // blocks of ATTENTION_DV columns of V; the grid's z counts item * v_blocks + block
 };
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise

@@ -7,7 +7,7 @@
 #include "scores.h"
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 // K and V of one sequence and head.
 template <typename T>
@@ -56,5 +56,5 @@ inline Rows<float> attend_carefully(constant ForwardArguments& a, Keys<T> keys, 
   return rows;
 }
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise

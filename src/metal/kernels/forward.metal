@@ -28,7 +28,7 @@ using namespace metal;
 #include "fragments.h"
 
 using namespace tilewise;
-using namespace tilewise::metal_kernels;
+using namespace tilewise::msl;
 
 typedef ATTENTION_T T;
 constant constexpr int D = ATTENTION_D;

@@ -11,7 +11,7 @@
 // TILE_SPACE is where K and V are read from: device memory or a staged tile in threadgroup memory.
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 typedef simdgroup_float8x8 Fragment;
 
@@ -80,5 +80,5 @@ inline void query_fragments(device const T* query, int width, ushort column, thr
   }
 }
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise

@@ -6,7 +6,7 @@
 #include "work.h"
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 // The arrays that a score may depend on, at one batch item and head. Bias holds Q's dtype or float32.
 template <typename T>
@@ -48,5 +48,5 @@ inline float score(constant ForwardArguments& a, Terms<T> terms, float dot, int 
   return s + added;
 }
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise

@@ -5,7 +5,7 @@
 #include "core/lang.h"
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 template <class V>
 struct Ops;
@@ -42,5 +42,5 @@ struct Ops<float> {
 // The rounding of m is the same for all keys of a row and cancels, as long as alpha is taken from such m as well.
 inline float dot_weight(float dot, float unit, float m) { return Ops<float>::exp2(metal::fma(dot, unit, -m)); }
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise

@@ -7,7 +7,7 @@
 #include "core/tile_range.h"
 
 namespace tilewise {
-namespace metal_kernels {
+namespace msl {
 
 // A vector of int32 or int64, and the block table.
 struct Integers {
@@ -94,5 +94,5 @@ inline tw_i64 key_offset(constant ForwardArguments& a, constant core::Strides& s
   return element(strides, core::clamped_page(entry, a.num_pages), kv_head, j % page_size, 0);
 }
 
-}  // namespace metal_kernels
+}  // namespace msl
 }  // namespace tilewise
