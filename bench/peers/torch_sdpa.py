@@ -5,7 +5,7 @@ Contenders: tilewise's kernels; PyTorch's explicit formula, softmax(q k^T * scal
 call; torch.nn.functional.scaled_dot_product_attention. Needs torch and numpy.
 
     bench/peers/torch_sdpa.py                                      # founding grid, one thread
-    bench/peers/torch_sdpa.py --threads 1 2 --json FILE --plot FILE.svg
+    bench/peers/torch_sdpa.py --threads 1 2 --json FILE.json --plot PATH
     bench/peers/torch_sdpa.py --grid long --dtype bfloat16
     bench/peers/torch_sdpa.py --kernel ladder cpu.avx512           # every rung, and every kernel named so
 """
@@ -138,7 +138,7 @@ def contenders(
     for name, function in (("explicit", explicit), ("sdpa", sdpa)):
         if name in peers:
             call = lambda function=function: function(q, k, v, p)  # noqa: E731
-            found.append(Contender(f"torch-{name}", name, call, call))
+            found.append(Contender(f"torch-{name}", "eager", call, call))
     return found, (q, k, v)
 
 
@@ -207,7 +207,8 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", default=["explicit", "sdpa"], choices=("explicit", "sdpa"))
     parser.add_argument("--full", action="store_true", help="do not shrink problems of 2^37 FLOPs and more")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="SVG or PNG, by bench/plot.py; needs --json")
+    parser.add_argument("--plot", type=Path, metavar="PATH",
+                        help="without extension: PATH.svg and PATH.png, drawn by bench/plot.py; needs --json")
     arguments = parser.parse_args()
     if arguments.plot and not arguments.json:
         parser.error("--plot needs --json")
@@ -242,7 +243,9 @@ def main() -> int:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     if arguments.plot:
-        subprocess.run([sys.executable, ROOT / "bench" / "plot.py", arguments.json, arguments.plot], check=True)
+        own = ROOT / ".venv" / "bin" / "python"  # has matplotlib, which torch's environment may lack
+        python = own if own.exists() else sys.executable
+        subprocess.run([python, ROOT / "bench" / "plot.py", arguments.json, "--output", arguments.plot], check=True)
     return 0
 
 
