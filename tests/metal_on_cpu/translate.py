@@ -225,6 +225,91 @@ def check_subset(source):
             source.breach(match.start(), message)
 
 
+FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+NOT_A_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "alignof", "decltype", "static_cast"}
+
+
+def check_recursion(source):
+    """MSL has no recursion. A call is unqualified and has as many arguments as the function that it would repeat."""
+    text = source.text
+    bodies = []
+    for match in FUNCTION.finditer(text):
+        if match.group(1) in NOT_A_FUNCTION:
+            continue
+        close = matching(text, match.end() - 1)
+        head = re.match(r"\s*(?:const\s*)?\{", text[close + 1: close + 40])
+        if head:
+            begin = close + head.end()
+            bodies.append(((match.group(1), len(split_arguments(text[match.end():close]))), match.start(), begin,
+                           matching(text, begin)))
+    names = {name for name, _, _, _ in bodies}
+    calls = {}
+    for name, _, begin, end in bodies:
+        for call in FUNCTION.finditer(text, begin, end):
+            before = text[:call.start()].rstrip()[-2:]
+            if before.endswith((".", "::", "->")):
+                continue
+            target = (call.group(1), len(split_arguments(text[call.end():matching(text, call.end() - 1)])))
+            if target in names:
+                calls.setdefault(name, set()).add(target)
+    for name, at, _, _ in bodies:
+        reached, todo = set(), list(calls.get(name, ()))
+        while todo:
+            step = todo.pop()
+            if step not in reached:
+                reached.add(step)
+                todo += calls.get(step, ())
+        if name in reached:
+            source.breach(at, f"recursion: {name[0]} reaches itself")
+
+
+SCALARS = "bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float"
+SPACE = re.compile(r"\b(?:device|threadgroup|constant|thread)\b")
+
+
+def check_address_spaces_named(source):
+    """Apple's compiler wants an address space in the type of every pointer and reference."""
+    text = source.text
+    named = set(re.findall(r"\b(?:struct|class|typename)\s+(\w+)", text))
+    types = "|".join([rf"(?:{SCALARS})[234]?", r"simdgroup_\w+(?:\s*<[^<>;]*>)?", r"vec\s*<[^<>;]*>", "auto",
+                      *map(re.escape, sorted(named))])
+    for match in re.finditer(rf"\b(?:{types})(?:\s*<[^<>;(){{}}]*>)?(?:\s+const)?\s*[*&]+\s*(?:const\s+)?\w+\s*[,;:=)\[]",
+                             text):
+        start = max(text.rfind(c, 0, match.start()) for c in "(,;{}")
+        if not SPACE.search(text, start + 1, match.end()):
+            source.breach(match.start(), f"no address space: {' '.join(match.group(0).split())}")
+
+
+def check_program_scope(source):
+    """A variable at program scope must be constant."""
+    text = re.sub(r"(?m)^#.*$", lambda m: " " * len(m.group(0)), source.text)
+    start = at = 0
+    while at < len(text):
+        c = text[at]
+        if c == "{":
+            if re.search(r"\bnamespace(?:\s+\w+)?\s*$", text[start:at]):
+                start = at + 1
+            elif "=" in text[start:at]:  # an initialiser: the declaration goes on
+                at = matching(text, at)
+            else:
+                at = matching(text, at)
+                if not re.search(r"\b(?:struct|class|enum|union)\b[^(]*$", text[start:at].split("{")[0]):
+                    start = at + 1
+        elif c == "}":
+            start = at + 1
+        elif c == "(":
+            at = matching(text, at)
+        elif c == ";":
+            declaration = re.sub(r"^\s*(?:\[\[[^\]]*\]\]\s*)*", "", text[start:at])
+            is_type = re.match(r"(?:using|typedef|template|struct|class|enum|union|extern|static_assert|friend)\b", declaration)
+            is_function = "(" in declaration.split("=")[0]
+            if declaration.strip() and not is_type and not is_function and not re.search(r"\bconstant\b", declaration):
+                source.breach(start + len(text[start:at]) - len(declaration),
+                              f"a variable at program scope that is not constant: {' '.join(declaration.split())[:60]}")
+            start = at + 1
+        at += 1
+
+
 def glue(kernels, instantiations):
     entries = []
     for kernel in kernels:
@@ -290,6 +375,9 @@ def main():
         sys.exit(3)
     source = Source(text)
     check_subset(source)
+    check_recursion(source)
+    check_address_spaces_named(source)
+    check_program_scope(source)
     kernels, instantiations = find_kernels(source)
     if not kernels:
         source.breaches.append(f"{arguments.source}:1: no kernel")

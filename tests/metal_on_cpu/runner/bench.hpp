@@ -82,7 +82,7 @@ struct Counts {
   std::uint64_t simdgroup_barriers = 0;                   // per simdgroup
   std::uint64_t threadgroup_barriers = 0;                 // per group
   std::uint64_t longest_barriers = 0;                     // threadgroup barriers of the group that has most
-  std::uint64_t longest_slots = 0;                        // issue slots of the longest simdgroup (docs in counts.md)
+  std::uint64_t longest_slots = 0;                        // issue slots of the longest simdgroup (executor.cpp says what one is)
   std::uint64_t simdgroups = 0;
 };
 

@@ -125,8 +125,10 @@ void Executor::run_group(Size3 group) {
       break;
     }
   }
-  for (const Simdgroup& s : simdgroups_) {
-    counts_.longest_slots = std::max(counts_.longest_slots, s.slots + s.segment + group_barriers_);
+  for (Simdgroup& s : simdgroups_) {
+    s.close_segment();
+    counts_.longest_slots = std::max(counts_.longest_slots, s.slots + group_barriers_);
+    counts_.memory_instructions += s.memory;
   }
   counts_.simdgroups += simdgroups_.size();
   counts_.threadgroup_barriers += group_barriers_;
@@ -160,10 +162,12 @@ void Executor::switch_to(Lane& lane) {
   }
   tw_switch_fiber(&scheduler_stack_, lane.stack);
   if (mode_ == Mode::counted) {
-    std::uint64_t slots = scalar_operations(*module_.counts()) - scalar_operations(baseline_);
-    for (const Stream& stream : streams_) slots += stream.instructions;
+    std::uint64_t memory = 0;
+    for (const Stream& stream : streams_) memory += stream.instructions;
+    const std::uint64_t slots = scalar_operations(*module_.counts()) - scalar_operations(baseline_) + memory;
     Simdgroup& s = simdgroups_[lane.thread.simdgroup];
-    s.segment = std::max(s.segment, slots);
+    s.segment_slots = std::max(s.segment_slots, slots);
+    s.segment_memory = std::max(s.segment_memory, memory);
   }
   running_ = nullptr;
 }
@@ -260,10 +264,14 @@ void Executor::complete(std::uint32_t simdgroup, const Lane& leader, void* const
       ++counts_.matrix_products;
       slots = product_slots;
       break;
-    default: ++counts_.memory_instructions; break;
+    case tw_op_matrix_memory_transposed:  // a lane's two elements are not neighbours
+      slots = 2;
+      s.memory += slots;
+      break;
+    default: ++s.memory; break;
   }
-  s.slots += s.segment + slots;
-  s.segment = 0;
+  s.close_segment();
+  s.slots += slots;
   if (leader.combine == nullptr) return;
   combining_ = simdgroup;
   combine_site_ = leader.site;
@@ -293,10 +301,7 @@ bool Executor::release_barrier() {
   if (waiting->flags & flag_device) ++epoch_[0];
   if (waiting->flags & flag_threadgroup) ++epoch_[1];
   ++group_barriers_;
-  for (Simdgroup& s : simdgroups_) {
-    s.slots += s.segment;
-    s.segment = 0;
-  }
+  for (Simdgroup& s : simdgroups_) s.close_segment();
   for (Lane& lane : lanes_) {
     if (lane.state == State::at_barrier) lane.state = State::ready;
   }
@@ -420,7 +425,6 @@ void Executor::count(bool is_threadgroup, bool is_constant, std::uintptr_t addre
   } else {
     stream.bytes = size;
     ++stream.instructions;
-    if (running_->thread.lane == 0) ++counts_.memory_instructions;
   }
   stream.end = address + size;
 }

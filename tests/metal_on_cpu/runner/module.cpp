@@ -229,9 +229,16 @@ const TwEntry* Module::find(const std::string& function) const {
 
 std::string Module::line_of(std::uintptr_t return_address) const {
   if (!contains(return_address)) return "the bench";
+  static std::map<std::string, std::string> known;  // starting the symbolizer costs more than a small launch
+  std::string& line = known[path_ + "@" + std::to_string(return_address - base_)];
+  if (line.empty()) line = symbolized(return_address - 1 - base_);
+  return line;
+}
+
+std::string Module::symbolized(std::uintptr_t offset) const {
   std::ostringstream command;
   command << "llvm-symbolizer-19 --inlining --functions=none --output-style=GNU --obj=" << quoted(path_) << " 0x"
-          << std::hex << return_address - 1 - base_;
+          << std::hex << offset;
   const Ran ran = shell(command.str());
   // Frames from the innermost outwards; the kernel's own is the first that is not one of the bench's headers.
   std::istringstream in(ran.output);

@@ -155,7 +155,8 @@ TW_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* memory, ulo
   tw::MatrixMemory<T> block = {&m.elements[0], const_cast<T*>(memory), elements_per_row,
                                static_cast<long>(matrix_origin.x), static_cast<long>(matrix_origin.y),
                                transpose_matrix};
-  tw_collective(tw_op_matrix_memory, &block, &tw::matrix_memory<T, false>);
+  tw_collective(transpose_matrix ? tw_op_matrix_memory_transposed : tw_op_matrix_memory, &block,
+                &tw::matrix_memory<T, false>);
 }
 template <class T>
 TW_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, T* memory, ulong elements_per_row = 8,
@@ -163,7 +164,8 @@ TW_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, T* memory, ul
   tw::MatrixMemory<T> block = {const_cast<T*>(&m.elements[0]), memory, elements_per_row,
                                static_cast<long>(matrix_origin.x), static_cast<long>(matrix_origin.y),
                                transpose_matrix};
-  tw_collective(tw_op_matrix_memory, &block, &tw::matrix_memory<T, true>);
+  tw_collective(transpose_matrix ? tw_op_matrix_memory_transposed : tw_op_matrix_memory, &block,
+                &tw::matrix_memory<T, true>);
 }
 
 }  // namespace metal
