@@ -66,7 +66,7 @@ GridProblem problem_of(const Json& fields, const std::string& name, bool backwar
   problem.backward = backward;
   bool has_dv = false;
   for (const auto& [field, value] : fields.items()) {
-    const auto size = [&, &field = field, &value = value] { return read.integer(field, value, 1); };
+    const auto size = [&] { return read.integer(field, value, 1); };
     if (field == "name")
       continue;
     else if (field == "B")

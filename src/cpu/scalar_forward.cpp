@@ -68,7 +68,7 @@ struct Scratch {
   T* q;        // [D]
   T* o;        // [Dv], unnormalised output
   T* block_o;  // [Dv], what one key block adds to it
-  T* scores;   // [key_block], log2 units, then weights
+  T* scores;   // [key_block], in natural units
   bool* seen;  // [key_block]
 };
 
@@ -115,7 +115,7 @@ class ScalarForward {
     for (std::int64_t begin = keys.begin / key_block * key_block; begin < keys.end; begin += key_block) {
       const core::Range block{std::max(begin, keys.begin), std::min(begin + key_block, keys.end)};
       const T block_max = scores(row, block, scratch);
-      const Grown<T> grown = core::scalar::grow(rows, block_max);
+      const Grown<T> grown = core::scalar::grow(rows, block_max, unit());
       const T sum = accumulate(row, block, grown.rows.m, scratch);
       rows = core::scalar::add(grown.rows, sum);
       rescale_and_add(grown.alpha, scratch);
@@ -124,6 +124,9 @@ class ScalarForward {
   }
 
  private:
+  // Scores and m are in natural units, each worth log2(e) units of the exponent of 2.
+  static T unit() { return Ops<T>::log2_e(); }
+
   void load_query(const Row& row, Scratch<T> scratch) const {
     const auto* q = static_cast<const Stored*>(buffers_.q);
     const std::int64_t at = core::offset_of(q_, row.sequence.q_item, row.h, row.sequence.q_start + row.i, 0);
@@ -134,7 +137,7 @@ class ScalarForward {
   Rows<T> first_rows(const Row& row) const {
     if (!p_.sinks.present()) return core::scalar::no_keys<T>();
     const float sink = static_cast<const float*>(buffers_.sinks)[row.h * p_.sinks.strides[0]];
-    return core::scalar::sink_only(core::scalar::to_log2_units(T(sink)));
+    return core::scalar::sink_only(T(sink));
   }
 
   // Offset of key j's row in k or v.
@@ -167,10 +170,10 @@ class ScalarForward {
     const std::int64_t at = row.b * p_.alibi_slopes.strides[0] + row.h * p_.alibi_slopes.strides[1];
     const float slope = static_cast<const float*>(buffers_.alibi_slopes)[at];
     const std::int64_t delta = core::alibi_delta(p_.corner, p_.delta, row.sequence.q_len, row.sequence.k_len);
-    return core::scalar::alibi(T(slope), static_cast<T>(row.i + delta - j));
+    return core::scalar::alibi(T(slope), static_cast<T>(core::alibi_distance(row.i, j, delta)));
   }
 
-  // Scores of a block in log2 units, -inf where invisible; returns their maximum. An invisible key is not read.
+  // Scores of a block in natural units; returns their maximum. An invisible key is not read.
   T scores(const Row& row, core::Range block, Scratch<T> scratch) const {
     const auto* k = static_cast<const Stored*>(buffers_.k);
     T block_max = -std::numeric_limits<T>::infinity();
@@ -184,7 +187,7 @@ class ScalarForward {
       for (std::int64_t d = 0; d < p_.head_dim; ++d) dot += scratch.q[d] * Element<Stored>::load(k[at + d * k_.d]);
       T s = static_cast<T>(p_.scale) * dot;
       if (p_.softcap > 0) s = core::scalar::softcapped(s, static_cast<T>(p_.softcap));
-      s = core::scalar::to_log2_units(s + added_bias + alibi(row, j));
+      s += added_bias + alibi(row, j);
       scratch.scores[slot] = s;
       block_max = Ops<T>::max(s, block_max);
     }
@@ -199,7 +202,7 @@ class ScalarForward {
     for (std::int64_t j = block.begin; j < block.end; ++j) {
       const std::int64_t slot = j - block.begin;
       if (!scratch.seen[slot]) continue;
-      const T w = core::scalar::weight(scratch.scores[slot], m);
+      const T w = core::scalar::weight(scratch.scores[slot], m, unit());
       sum += w;
       if (dropped(row, j)) continue;
       const std::int64_t at = key_offset(v_, row, j);
@@ -228,7 +231,7 @@ class ScalarForward {
     for (std::int64_t c = 0; c < p_.v_dim; ++c) o[at + c * o_.d] = Element<Stored>::store(scratch.o[c] * factor);
     if (!p_.lse.present()) return;
     const std::int64_t lse_at = core::offset_of(strides_of(p_.lse), row.sequence.q_item, row.h, i, 0);
-    static_cast<T*>(buffers_.lse)[lse_at] = core::scalar::lse(rows);
+    static_cast<T*>(buffers_.lse)[lse_at] = core::scalar::lse(rows, T(1));
   }
 
   const Problem& p_;

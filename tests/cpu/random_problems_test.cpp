@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -180,21 +181,36 @@ TEST_P(SimdKernels, MeetThePrecisionRule) {
       rows.push_back(
           {between(random, 0, g.shape.b - 1), between(random, 0, g.shape.hq - 1), between(random, 0, g.shape.sq - 1)});
     }
-    std::vector<double> o, naive_o, actual_o, lse, naive_lse, actual_lse;
+    std::vector<double> o, actual_o, lse, actual_lse;
+    std::array<std::vector<double>, verify::sum_orders.size()> naive_o, naive_lse;
     for (const RowIndex row : rows) {
       const auto exact = verify::oracle_row(g.call.tensors(), g.call.options(), row);
-      const auto naive = verify::naive_row(g.call.tensors(), g.call.options(), row);
       o.insert(o.end(), exact.o.begin(), exact.o.end());
-      for (std::size_t c = 0; c < naive.o.size(); ++c) naive_o.push_back(yardstick(exact.o[c], naive.o[c]));
+      lse.push_back(exact.lse);
+      for (std::size_t n = 0; n < verify::sum_orders.size(); ++n) {
+        const auto naive = verify::naive_row(g.call.tensors(), g.call.options(), row, verify::sum_orders[n]);
+        for (std::size_t c = 0; c < naive.o.size(); ++c) naive_o[n].push_back(yardstick(exact.o[c], naive.o[c]));
+        naive_lse[n].push_back(yardstick(exact.lse, naive.lse));
+      }
       for (std::int64_t c = 0; c < g.shape.v_dim(); ++c) {
         actual_o.push_back(g.call.o.get(((row.b * g.shape.hq + row.h) * g.shape.sq + row.i) * g.shape.v_dim() + c));
       }
-      lse.push_back(exact.lse);
-      naive_lse.push_back(yardstick(exact.lse, naive.lse));
       actual_lse.push_back(g.call.lse.get((row.b * g.shape.hq + row.h) * g.shape.sq + row.i));
     }
-    const auto judged = verify::judge({"o", g.call.o.dtype(), rows, g.shape.v_dim(), o, naive_o, actual_o, 1});
-    const auto judged_lse = verify::judge({"lse", g.call.lse.dtype(), rows, 1, lse, naive_lse, actual_lse, 1});
+    const auto judged = verify::judge({.name = "o",
+                                       .dtype = g.call.o.dtype(),
+                                       .rows = rows,
+                                       .columns = g.shape.v_dim(),
+                                       .reference = o,
+                                       .naive = {naive_o[0], naive_o[1], naive_o[2]},
+                                       .actual = actual_o});
+    const auto judged_lse = verify::judge({.name = "lse",
+                                           .dtype = g.call.lse.dtype(),
+                                           .rows = rows,
+                                           .reference = lse,
+                                           .naive = {naive_lse[0], naive_lse[1], naive_lse[2]},
+                                           .actual = actual_lse,
+                                           .is_logarithm = true});
     EXPECT_EQ(judged.failure, "") << "seed " << seed;
     EXPECT_EQ(judged_lse.failure, "") << "seed " << seed;
     failures += (judged.failure.empty() ? 0 : 1) + (judged_lse.failure.empty() ? 0 : 1);

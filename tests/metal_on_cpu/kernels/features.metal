@@ -83,7 +83,8 @@ kernel void simd(device const float* x [[buffer(0)]], device float* out [[buffer
   row[15] = simd_is_first() ? 1.0f : 0.0f;
 }
 
-kernel void types(device const float* x [[buffer(0)]], device float* out [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+kernel void types(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                  uint i [[thread_position_in_grid]]) {
   if (i > 0) return;
   float4 v = float4(x[0], x[1], x[2], x[3]);
   float2 pair = v.zw;

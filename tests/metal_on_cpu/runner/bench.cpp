@@ -91,8 +91,8 @@ Result run(const Launch& launch, Schedule schedule, Mode mode) {
     device.push_back(std::move(region));
   }
   for (const Scalars& scalars : launch.scalars) {
-    Buffer buffer{scalars.index, "scalars", const_cast<std::byte*>(scalars.bytes.data()), scalars.bytes.size(),
-                  Access::input, 0};
+    Buffer buffer{scalars.index,        "scalars",     const_cast<std::byte*>(scalars.bytes.data()),
+                  scalars.bytes.size(), Access::input, 0};
     Region region = make_region(buffer);
     region.is_constant = true;
     arguments[static_cast<std::size_t>(scalars.index)] = region.memory->data();
