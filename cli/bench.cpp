@@ -225,14 +225,13 @@ void print_heading(const Widths& widths, const Peaks& peaks) {
   if (peaks.amx_bf16_gflops) fmt::print("AMX bfloat16 {:.0f} GFLOP/s, ", *peaks.amx_bf16_gflops);
   fmt::print("reading {:.1f} GB/s", peaks.read_gb_s);
   if (peaks.read_gb_s_2_threads) fmt::print(", by two threads {:.1f} GB/s", *peaks.read_gb_s_2_threads);
-  fmt::print("\n\n{:<{}}  {:<{}}  {:>7}  {:<31}  {:>7}  {:>6}  {:>9}\n", "problem", widths.problem, "kernel",
+  fmt::print("\n\n{:<{}}  {:<{}}  {:>7}  {:<28}  {:>7}  {:>6}  {:>9}\n", "problem", widths.problem, "kernel",
              widths.kernel, "threads", "median (least - most)", "GFLOP/s", "% peak", "error");
 }
 
 void print_row(const Widths& widths, const std::string& label, const Row& row, int threads, double peak) {
-  const std::string time = fmt::format("{} ({} - {})", duration_text(row.timing.median),
-                                       duration_text(row.timing.least), duration_text(row.timing.most));
-  fmt::print("{:<{}}  {:<{}}  {:>7}  {:<31}  {:>7.2f}  {:>6.1f}  {:>9.2e}\n", label, widths.problem, row.kernel,
+  const std::string time = spread_text(row.timing.median, row.timing.least, row.timing.most);
+  fmt::print("{:<{}}  {:<{}}  {:>7}  {:<28}  {:>7.2f}  {:>6.1f}  {:>9.2e}\n", label, widths.problem, row.kernel,
              widths.kernel, threads, time, row.gflops, 100 * row.gflops / (peak * threads), row.error);
   std::fflush(stdout);
 }

@@ -19,8 +19,6 @@ void fill(const AlignedTensor& tensor, std::uint64_t stream) {
   }
 }
 
-DType lse_dtype(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
-
 AttentionOptions plain_options(const GridProblem& problem) {
   AttentionOptions options;
   options.scale = problem.scale;
@@ -58,8 +56,7 @@ double input_bytes(const GridProblem& p) {
   const double elements = product({p.batch, p.q_heads, p.q_len, p.head_dim + p.v_dim}) +
                           product({p.batch, p.kv_heads, p.kv_len, p.head_dim + p.v_dim});
   const double bias = p.bias ? product({p.q_heads, p.q_len, p.kv_len}) * sizeof(float) : 0;
-  return elements * static_cast<double>(size_of(p.dtype)) + bias +
-         product({p.batch, p.q_heads, p.q_len}) * static_cast<double>(size_of(lse_dtype(p.dtype)));
+  return elements * static_cast<double>(size_of(p.dtype)) + bias;
 }
 
 BenchInputs make_inputs(const GridProblem& p) {
@@ -68,12 +65,10 @@ BenchInputs make_inputs(const GridProblem& p) {
   inputs.k = AlignedTensor(p.dtype, {p.batch, p.kv_heads, p.kv_len, p.head_dim});
   inputs.v = AlignedTensor(p.dtype, {p.batch, p.kv_heads, p.kv_len, p.v_dim});
   inputs.o = AlignedTensor(p.dtype, {p.batch, p.q_heads, p.q_len, p.v_dim});
-  inputs.lse = AlignedTensor(lse_dtype(p.dtype), {p.batch, p.q_heads, p.q_len});
   fill(inputs.q, 1);
   fill(inputs.k, 2);
   fill(inputs.v, 3);
-  inputs.tensors = {
-      .q = inputs.q.view(), .k = inputs.k.view(), .v = inputs.v.view(), .o = inputs.o.view(), .lse = inputs.lse.view()};
+  inputs.tensors = {.q = inputs.q.view(), .k = inputs.k.view(), .v = inputs.v.view(), .o = inputs.o.view(), .lse = {}};
   inputs.options = plain_options(p);
   if (p.sinks) {
     inputs.sinks = AlignedTensor(DType::float32, {p.q_heads});
@@ -106,7 +101,7 @@ BenchShapes shapes_of(const GridProblem& p) {
                                  .k = view(p.dtype, {p.batch, p.kv_heads, p.kv_len, p.head_dim}),
                                  .v = view(p.dtype, {p.batch, p.kv_heads, p.kv_len, p.v_dim}),
                                  .o = view(p.dtype, {p.batch, p.q_heads, p.q_len, p.v_dim}),
-                                 .lse = view(lse_dtype(p.dtype), {p.batch, p.q_heads, p.q_len})},
+                                 .lse = {}},
                      .options = plain_options(p)};
   if (p.sinks) shapes.options.sinks = view(DType::float32, {p.q_heads});
   if (p.bias) shapes.options.bias = view(DType::float32, {1, p.q_heads, p.q_len, p.kv_len});

@@ -72,18 +72,33 @@ DeviceKind parse_device(const std::string& text) {
   throw Unsupported(fmt::format("--device {}: this build runs on cpu only", text));
 }
 
+namespace {
+
+struct Unit {
+  double size;
+  const char* name;
+};
+
+Unit unit_of(double seconds) {
+  if (seconds >= 1) return {1, "s"};
+  return seconds >= 1e-3 ? Unit{1e-3, "ms"} : Unit{1e-6, "us"};
+}
+
+std::string in_unit(double seconds, Unit unit) {
+  const double value = seconds / unit.size;
+  return fmt::format("{:.{}f}", value, value < 10 ? 3 : value < 100 ? 2 : 1);
+}
+
+}  // namespace
+
 std::string duration_text(double seconds) {
-  struct Unit {
-    double size;
-    const char* name;
-  };
-  constexpr std::array<Unit, 3> units{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}}};
-  for (const Unit& unit : units) {
-    const double value = seconds / unit.size;
-    if (value < 1 && unit.size > 1e-6) continue;
-    return fmt::format("{:.{}f} {}", value, value < 10 ? 3 : value < 100 ? 2 : 1, unit.name);
-  }
-  return {};
+  const Unit unit = unit_of(seconds);
+  return in_unit(seconds, unit) + " " + unit.name;
+}
+
+std::string spread_text(double median, double least, double most) {
+  const Unit unit = unit_of(median);
+  return fmt::format("{} {} ({} - {})", in_unit(median, unit), unit.name, in_unit(least, unit), in_unit(most, unit));
 }
 
 std::string bytes_text(double bytes) {

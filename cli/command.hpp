@@ -57,6 +57,9 @@ DeviceKind parse_device(const std::string& text);
 // "1.5 us", "12.3 ms", "4.56 s"
 std::string duration_text(double seconds);
 
+// "12.3 ms (12.1 - 13.0)"
+std::string spread_text(double median, double least, double most);
+
 // "12 bytes", "1.50 MB"; powers of 1000.
 std::string bytes_text(double bytes);
 

@@ -124,6 +124,7 @@ int run(const ExplainFlags& flags) {
   InputTensors inputs;
   ForwardTensors call;
   if (has_input(flags.inputs)) {
+    check_input_flags(flags.inputs);
     inputs = load_inputs(flags.inputs, {});
     attach(inputs, options);
     call = forward_inputs(inputs);

@@ -25,6 +25,7 @@ struct Probe {
   std::int64_t batch = 1, q_heads = 1, kv_heads = 1, q_len = 64, kv_len = 64, head_dim = 64, v_dim = 64;
   DType dtype = DType::float32;
   bool transposed = false;  // [B, S, H, D] in memory
+  bool lse = false;
   AttentionOptions options{};
 };
 
@@ -42,9 +43,11 @@ ForwardTensors tensors_of(const Probe& probe) {
                          .k = view(probe.kv_heads, probe.kv_len, probe.head_dim),
                          .v = view(probe.kv_heads, probe.kv_len, probe.v_dim),
                          .o = view(probe.q_heads, probe.q_len, probe.v_dim)};
-  tensors.lse =
-      contiguous_view(static_cast<void*>(nullptr), probe.dtype == DType::float64 ? DType::float64 : DType::float32,
-                      {probe.batch, probe.q_heads, probe.q_len});
+  if (probe.lse) {
+    tensors.lse =
+        contiguous_view(static_cast<void*>(nullptr), probe.dtype == DType::float64 ? DType::float64 : DType::float32,
+                        {probe.batch, probe.q_heads, probe.q_len});
+  }
   if (probe.options.block_table.present()) {  // two pages of 32 keys
     tensors.k = null_view(probe.dtype, {2, 1, 32, probe.head_dim});
     tensors.v = null_view(probe.dtype, {2, 1, 32, probe.v_dim});
@@ -57,7 +60,8 @@ struct Feature {
   void (*use)(Probe&);
 };
 
-constexpr std::array<Feature, 15> features{{
+constexpr std::array<Feature, 16> features{{
+    {"lse", [](Probe& p) { p.lse = true; }},
     {"causal", [](Probe& p) { p.options.band.causal = true; }},
     {"window", [](Probe& p) { p.options.band.left = p.options.band.right = 8; }},
     {"batch and heads", [](Probe& p) { p.batch = 2, p.q_heads = p.kv_heads = 2; }},

@@ -43,8 +43,10 @@ struct Results {
   verify::Tensor o, lse;
 };
 
-// o and lse of the call, once it is known to be valid: a wrong shape must not decide how much memory is asked for.
-Results allocate_results(ForwardTensors call, const AttentionOptions& options, const ExecutionOptions& execution) {
+// o and, where it is kept, lse of the call, once it is known to be valid: a wrong shape must not decide how much memory
+// is asked for.
+Results allocate_results(ForwardTensors call, const AttentionOptions& options, const ExecutionOptions& execution,
+                         bool with_lse) {
   const std::vector<std::int64_t> lse_shape{call.q.shape[0], call.q.shape[1], call.q.shape[2]};
   std::vector<std::int64_t> o_shape = lse_shape;
   o_shape.push_back(call.v.shape[3]);
@@ -57,9 +59,11 @@ Results allocate_results(ForwardTensors call, const AttentionOptions& options, c
                                             files::shape_text(o_shape), bytes_text(bytes)));
   }
   call.o = contiguous_view(static_cast<void*>(nullptr), call.q.dtype, {o_shape[0], o_shape[1], o_shape[2], o_shape[3]});
-  call.lse = contiguous_view(static_cast<void*>(nullptr), lse_dtype, {o_shape[0], o_shape[1], o_shape[2]});
+  if (with_lse) {
+    call.lse = contiguous_view(static_cast<void*>(nullptr), lse_dtype, {o_shape[0], o_shape[1], o_shape[2]});
+  }
   explain(call, options, execution);
-  return {verify::Tensor(call.q.dtype, o_shape), verify::Tensor(lse_dtype, lse_shape)};
+  return {verify::Tensor(call.q.dtype, o_shape), with_lse ? verify::Tensor(lse_dtype, lse_shape) : verify::Tensor()};
 }
 
 // The largest absolute difference; NaN equals NaN, and a NaN or infinity against anything else is infinitely far.
@@ -93,13 +97,14 @@ bool compare(const RunFlags& flags, const verify::Tensor& o, const verify::Tenso
 }
 
 void check_flags(const RunFlags& flags) {
-  const bool npy = !flags.inputs.files.empty();
   if (!has_input(flags.inputs)) throw UsageError("no input: give --input FILE, or --q, --k and --v");
+  check_input_flags(flags.inputs);
+  const bool npy = !flags.inputs.files.empty();
   if (npy && !flags.output.empty()) throw UsageError("--output belongs to --input; with .npy files give --o FILE");
   if (!npy && !(flags.o.empty() && flags.lse.empty())) {
     throw UsageError("--o and --lse belong to .npy inputs; with --input give --output FILE");
   }
-  if (flags.output.empty() && flags.o.empty() && flags.compare.empty()) {
+  if (flags.output.empty() && flags.o.empty() && flags.lse.empty() && flags.compare.empty()) {
     throw UsageError(fmt::format("no output: give {} FILE, or --compare to check the result without keeping it",
                                  npy ? "--o" : "--output"));
   }
@@ -141,7 +146,8 @@ int run(const RunFlags& flags) {
   attach(inputs, options);
   ForwardTensors call = forward_inputs(inputs);
   require_alignment(options, call.q, call.k);
-  Results results = allocate_results(call, options, execution);
+  const bool with_lse = !flags.output.empty() || !flags.lse.empty();
+  Results results = allocate_results(call, options, execution, with_lse);
   call.o = results.o.view();
   call.lse = results.lse.view();
 
@@ -158,7 +164,7 @@ int run(const RunFlags& flags) {
   }
   fmt::print("{:<13}{}\n{:<13}{}\n", "kernel", plan.kernel(), "time", duration_text(time.count()));
   print_tensor("o", results.o);
-  print_tensor("lse", results.lse);
+  if (with_lse) print_tensor("lse", results.lse);
   if (!flags.compare.empty() && !compare(flags, results.o, inputs.expected)) {
     throw std::runtime_error("--compare: the result is further from the expected one than the tolerance allows");
   }

@@ -72,11 +72,6 @@ InputTensors load_safetensors(const InputFlags& flags, const std::string& expect
 
 InputTensors load_npy_files(const InputFlags& flags, const std::string& expected) {
   InputTensors inputs;
-  for (const char* name : {"q", "k", "v"}) {
-    if (!flags.files.contains(name)) {
-      throw UsageError(fmt::format("{} F is missing: give --input F, or --q F --k F --v F", option_name(name)));
-    }
-  }
   for (const auto& [name, path] : flags.files) inputs.tensors.emplace(name, files::read_npy(files::FileSource(path)));
   if (!expected.empty()) inputs.expected = files::read_npy(files::FileSource(expected));
   return inputs;
@@ -101,14 +96,22 @@ bool has_input(const InputFlags& flags) {
   return !flags.input.empty() || !flags.prefix.empty() || !flags.files.empty();
 }
 
-InputTensors load_inputs(const InputFlags& flags, const std::string& expected) {
+void check_input_flags(const InputFlags& flags) {
   if (!flags.input.empty() && !flags.files.empty()) {
     throw UsageError(fmt::format("--input and {} both name inputs: give one safetensors file or .npy files",
                                  option_name(flags.files.begin()->first)));
   }
   if (flags.input.empty() && !flags.prefix.empty()) throw UsageError("--prefix belongs to --input");
-  if (!flags.input.empty()) return load_safetensors(flags, expected);
-  return load_npy_files(flags, expected);
+  if (!flags.input.empty()) return;
+  for (const char* name : {"q", "k", "v"}) {
+    if (!flags.files.contains(name)) {
+      throw UsageError(fmt::format("{} F is missing: give --input F, or --q F --k F --v F", option_name(name)));
+    }
+  }
+}
+
+InputTensors load_inputs(const InputFlags& flags, const std::string& expected) {
+  return flags.input.empty() ? load_npy_files(flags, expected) : load_safetensors(flags, expected);
 }
 
 void attach(InputTensors& inputs, AttentionOptions& options) {

@@ -31,8 +31,11 @@ struct InputTensors {
 // True when any of the flags is given.
 bool has_input(const InputFlags& flags);
 
+// Throws UsageError unless the flags name one safetensors file, or .npy files for q, k and v at least.
+void check_input_flags(const InputFlags& flags);
+
 // Reads q, k, v and what else is there of the optional tensors, and `expected` (a tensor's name in the safetensors
-// file, or a .npy file; empty: none). Throws UsageError and files::FileError.
+// file, or a .npy file; empty: none). The flags have been checked. Throws files::FileError.
 InputTensors load_inputs(const InputFlags& flags, const std::string& expected);
 
 // Points `options` at the optional tensors.

@@ -139,7 +139,7 @@ KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, c
   return block;
 }
 
-// From dot products to scores in natural units.
+// From dot products to scores in natural units; a bias of -inf masks.
 template <class T>
 HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
                                core::Range keys, int v, const Scratch<T>& scratch) {
@@ -159,12 +159,17 @@ HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile
     T* const s = scratch.s + key * tile_lanes<T> + v * lanes<T>;
     V x = hn::Mul(hn::Load(d, s), scale);
     if (p.softcap > 0) x = softcapped(x, cap);
-    if (p.bias.present()) x = hn::Add(x, hn::Load(d, scratch.bias + key * tile_lanes<T> + v * lanes<T>));
+    V bias = hn::Zero(d);
+    if (p.bias.present()) {
+      bias = hn::Load(d, scratch.bias + key * tile_lanes<T> + v * lanes<T>);
+      x = hn::Add(x, bias);
+    }
     if (p.alibi_slopes.present()) {
       const tw_i64 distance = core::alibi_distance(tile.first + v * lanes<T>, block_begin + key, delta);
       position = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
       x = hn::Add(x, alibi(slope, position));
     }
+    if (p.bias.present()) x = hn::IfThenElse(hn::Eq(bias, Ops<V>::minus_infinity()), bias, x);
     hn::Store(x, d, s);
   }
 }
@@ -183,21 +188,20 @@ void scores(const Call<T>& call, const Item& item, const Units<T>& units, const 
   for (int v = 0; v < tile.vectors; ++v) stage_scores(call, item, tile, block.begin, sight.seen[v], v, scratch);
 }
 
-// -inf where a query does not see a key.
+// -inf where a query does not see a key, by scratch.visible and by the band.
 template <class T>
-void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight, int v,
+void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight, bool by_element, int v,
           const Scratch<T>& scratch) {
   using V = Vec<T>;
   const Tag<T> d;
   const core::Range keys = sight.seen[v];
   const auto at = [&](tw_i64 key) { return key * tile_lanes<T> + v * lanes<T>; };
-  if (sight.by_element) {
+  if (by_element) {
     for (tw_i64 key = keys.begin; key < keys.end; ++key) {
       const auto hidden = hn::Eq(hn::Load(d, scratch.visible + at(key)), hn::Zero(d));
       const V s = hn::Load(d, scratch.s + at(key));
       hn::Store(hn::IfThenElse(hidden, Ops<V>::minus_infinity(), s), d, scratch.s + at(key));
     }
-    return;
   }
   const core::Range common = sight.common[v];
   const auto edge = [&](tw_i64 begin, tw_i64 end) HWY_ATTR {
@@ -207,8 +211,8 @@ void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const
       hn::Store(hn::IfThenElse(visible, s, Ops<V>::minus_infinity()), d, scratch.s + at(key));
     }
   };
-  edge(keys.begin, common.begin);
-  edge(common.end, keys.end);
+  edge(keys.begin, core::min_i64(common.begin, keys.end));
+  edge(core::max_i64(common.end, keys.begin), keys.end);
 }
 
 // One step of the online softmax for one tile and one block.
@@ -218,10 +222,11 @@ void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T
   const Problem& p = call.p;
   Sight sight = band_sight(item, tile, block);
   if (sight.count == 0) return;
-  if (care != Care::fast || p.mask.present() || p.bias.present()) {
-    sight_by_element(p, call.buffers, item, tile, block.begin, call.layout.row_elements, scratch, sight);
+  if (p.mask.present() || p.bias.present()) {
+    sight_by_arrays(p, call.buffers, item, tile, block.begin, call.layout.row_elements, scratch, sight);
     if (sight.count == 0) return;
   }
+  if (care != Care::fast) sight_by_element(p, item, tile, block.begin, scratch, sight);
   const Units<T> units = units_of(call, item, care);
   scores(call, item, units, tile, block, sight, scratch);
   for (int v = 0; v < tile_vectors; ++v) {
@@ -230,15 +235,16 @@ void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T
       std::fill_n(scratch.alpha + at, lanes<T>, T(1));
       continue;
     }
-    mask(item, tile, block, sight, v, scratch);
+    mask(item, tile, block, sight, care != Care::fast || p.mask.present(), v, scratch);
     softmax_block(scratch.s + at, sight.seen[v].begin, sight.seen[v].end, units.log2, units.lift, tile.m + at,
                   tile.l + at, scratch.alpha + at);  // row_max, weights, rescale
   }
   if (care == Care::fast) {
     accumulate_block(p.v_dim, scratch.s, block.v, block.v_row, sight.segments, sight.count, scratch.alpha, tile.o);
   } else {
-    accumulate_block_by_selection(p.v_dim, tile.vectors, sight.segments[0].begin, sight.segments[sight.count - 1].end,
-                                  scratch.s, scratch.visible, block.v, block.v_row, scratch.alpha, tile.o);
+    const core::Range hull = hull_of(sight);
+    accumulate_block_by_selection(p.v_dim, tile.vectors, hull.begin, hull.end, scratch.s, scratch.visible, block.v,
+                                  block.v_row, scratch.alpha, tile.o);
   }
 }
 

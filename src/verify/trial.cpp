@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "verify/budget.hpp"
@@ -49,6 +50,18 @@ std::string harvest(Tensor& tensor, const char* name, Tensor& copy) {
   }
   for (std::int64_t flat = 0; flat < tensor.element_count(); ++flat) tensor.set_bits(flat, copy.bits(flat));
   return {};
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+std::array<std::span<const double>, sum_orders.size()> spans_of(
+    const std::array<std::vector<double>, sum_orders.size()>& vectors) {
+  std::array<std::span<const double>, sum_orders.size()> spans;
+  std::copy(vectors.begin(), vectors.end(), spans.begin());
+  return spans;
 }
 
 struct Free {
@@ -152,11 +165,13 @@ const Reference& Trial::next_reference(Call& call, std::size_t max_rows) {
     reference.rows = sampled_rows(call.o, max_rows);
     for (const RowIndex& row : reference.rows) {
       const OracleRow exact = oracle_row(tensors, options, row);
-      const OracleRow naive = naive_row(tensors, options, row);
-      reference.o.insert(reference.o.end(), exact.o.begin(), exact.o.end());
-      reference.naive_o.insert(reference.naive_o.end(), naive.o.begin(), naive.o.end());
+      append(reference.o, exact.o);
       reference.lse.push_back(exact.lse);
-      reference.naive_lse.push_back(naive.lse);
+      for (std::size_t n = 0; n < sum_orders.size(); ++n) {
+        const OracleRow naive = naive_row(tensors, options, row, sum_orders[n]);
+        append(reference.naive_o[n], naive.o);
+        reference.naive_lse[n].push_back(naive.lse);
+      }
     }
     references_.push_back(std::move(reference));
   }
@@ -187,12 +202,13 @@ Outputs Trial::collect(Call& call, std::size_t max_rows) {
     // Without an lse of its own the call adds its reference's, which cannot fail.
     collected_lse_.push_back(has_lse ? outputs.lse.get(row) : reference.lse[n]);
   }
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   append(collected_.rows, reference.rows);
   append(collected_.o, reference.o);
-  append(collected_.naive_o, reference.naive_o);
   append(collected_.lse, reference.lse);
-  append(collected_.naive_lse, reference.naive_lse);
+  for (std::size_t n = 0; n < sum_orders.size(); ++n) {
+    append(collected_.naive_o[n], reference.naive_o[n]);
+    append(collected_.naive_lse[n], reference.naive_lse[n]);
+  }
   return outputs;
 }
 
@@ -202,14 +218,14 @@ void Trial::judge_collected() {
                              .rows = collected_.rows,
                              .columns = collected_columns_,
                              .reference = collected_.o,
-                             .naive = collected_.naive_o,
+                             .naive = spans_of(collected_.naive_o),
                              .actual = collected_o_});
   const Judgement lse = judge({.name = "lse",
                                .dtype = statistics_dtype(dtype_),
                                .rows = collected_.rows,
                                .columns = 1,
                                .reference = collected_.lse,
-                               .naive = collected_.naive_lse,
+                               .naive = spans_of(collected_.naive_lse),
                                .actual = collected_lse_,
                                .is_logarithm = true});
   max_error_ = std::max(max_error_, o.max_error);

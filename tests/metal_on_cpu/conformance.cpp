@@ -20,6 +20,16 @@ std::string checked(RungProblem& p) {
   return float32_rule(p);
 }
 
+// With denormals flushed, as on the GPU: weights of far keys become zero, and nothing else may happen.
+std::string flushed(RungProblem& p) {
+  Schedule schedule;
+  schedule.flush_denormals = true;
+  if (const Result result = run(launch_of(p), schedule, Mode::checked); !result.findings.empty()) {
+    return text_of(result.findings);
+  }
+  return float32_rule(p);
+}
+
 // N as a compile-time constant, as on the GPU, gives the bits of the runtime constant.
 std::string compiled_in(RungProblem& p) {
   if (std::string why = checked(p); !why.empty()) return why;
@@ -46,7 +56,8 @@ std::string nan_at(RungProblem& p, std::size_t key) {
     for (std::size_t d = 0; d < p.d; ++d) {
       const std::size_t e = i * p.d + d;
       if (sees && !std::isnan(p.o[e])) return "row " + std::to_string(i) + " swallows a NaN";
-      if (!sees && std::memcmp(&clean[e], &p.o[e], sizeof(float)) != 0) return "row " + std::to_string(i) + " is touched";
+      if (!sees && std::memcmp(&clean[e], &p.o[e], sizeof(float)) != 0)
+        return "row " + std::to_string(i) + " is touched";
     }
   }
   return {};
@@ -61,16 +72,20 @@ int test(int rung) {
   const std::string& source = rung_source(rung);
   for (const bool causal : {false, true}) {
     for (const std::size_t d : sizes({32, 64})) {
-      for (const std::size_t n : sizes({1, 2, 3, 5, 8, 13, 15, 16, 17, 23, 30, 31, 32, 33, 34, 40, 63, 64, 65, 127, 128, 129, 160})) {
+      for (const std::size_t n :
+           sizes({1, 2, 3, 5, 8, 13, 15, 16, 17, 23, 30, 31, 32, 33, 34, 40, 63, 64, 65, 127, 128, 129, 160})) {
         add(rung_problem(source, n, d, causal), "", checked);
       }
     }
     for (const std::size_t d : sizes({1, 7, 33})) {  // the rungs take any D
-      for (const std::size_t n : sizes({1, 15, 16, 17, 31, 32, 33, 65})) add(rung_problem(source, n, d, causal), "", checked);
+      for (const std::size_t n : sizes({1, 15, 16, 17, 31, 32, 33, 65}))
+        add(rung_problem(source, n, d, causal), "", checked);
     }
-    for (const std::size_t n : sizes({1, 40, 65})) add(rung_problem(source, n, 32, causal), " compiled in", compiled_in);
+    for (const std::size_t n : sizes({1, 40, 65}))
+      add(rung_problem(source, n, 32, causal), " compiled in", compiled_in);
     // Scores in the hundreds: exp underflows, and only the largest few weigh anything.
     add(rung_problem(source, 65, 32, causal, 8.0F), " large scores", checked);
+    add(rung_problem(source, 65, 32, causal, 8.0F), " large scores, denormals flushed", flushed);
     RungProblem rising = rung_problem(source, 65, 32, causal);
     for (std::size_t j = 0; j < rising.n; ++j) {  // each key raises every maximum
       for (std::size_t d = 0; d < rising.d; ++d) {

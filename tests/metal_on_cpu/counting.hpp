@@ -53,9 +53,9 @@ inline CountRow count_launch(const std::string& kernel, const CountProblem& prob
 
 // Ratios. Products are 8x8x8, 512 multiply-adds each; a score is an element of a visible 8x8 tile.
 struct CountRatios {
-  double scalar_per_score;       // fma, mul, add, compare outside products
+  double scalar_per_score;  // fma, mul, add, compare outside products
   double exponentials_per_score;
-  double product_share;          // of multiply-adds: products against fma, mul and add
+  double product_share;             // of multiply-adds: products against fma, mul and add
   double device_bytes_per_product;  // against the minimum number of products, so that scalar kernels compare
   double threadgroup_bytes_read_per_product;
   double threadgroup_bytes_written_per_product;
@@ -84,7 +84,8 @@ inline CountRatios ratios_of(const CountRow& row) {
 
 inline void write_counts(const std::string& path, const std::vector<CountRow>& rows) {
   std::ofstream out(path);
-  out << "{\n\"schema\": 1,\n\"note\": \"work counted by tests/metal_on_cpu; nothing here is a speed and nothing ran on "
+  out << "{\n\"schema\": 1,\n\"note\": \"work counted by tests/metal_on_cpu; nothing here is a speed and nothing ran "
+         "on "
          "Apple hardware\",\n\"rows\": [\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const CountRow& row = rows[i];
@@ -130,9 +131,11 @@ inline void write_counts(const std::string& path, const std::vector<CountRow>& r
         << "\", \"groups\": " << row.groups << ", \"threads\": " << row.threads
         << ", \"threadgroup_bytes\": " << row.threadgroup_bytes
         << ", \"minimum_products\": " << row.problem.minimum_products() << ",\n \"counts\": {";
-    for (const auto& [name, value] : numbers) out << (name == numbers[0].first ? "" : ", ") << '"' << name << "\": " << value;
+    for (const auto& [name, value] : numbers)
+      out << (name == numbers[0].first ? "" : ", ") << '"' << name << "\": " << value;
     out << "},\n \"ratios\": {";
-    for (const auto& [name, value] : derived) out << (name == derived[0].first ? "" : ", ") << '"' << name << "\": " << value;
+    for (const auto& [name, value] : derived)
+      out << (name == derived[0].first ? "" : ", ") << '"' << name << "\": " << value;
     out << "}}" << (i + 1 < rows.size() ? ",\n" : "\n");
   }
   out << "]\n}\n";

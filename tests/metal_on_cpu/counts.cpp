@@ -24,8 +24,8 @@ std::string compare(std::initializer_list<std::tuple<const char*, std::uint64_t,
   return {};
 }
 
-// Per visible pair: D multiply-adds for the score, D for u and one for l; D multiplications of u by alpha and one by the
-// scale; two exponentials with their subtractions; one maximum. Per row: D divisions. Per thread: 1 / sqrt(D).
+// Per visible pair: D multiply-adds for the score, D for u and one for l; D multiplications of u by alpha and one by
+// the scale; two exponentials with their subtractions; one maximum. Per row: D divisions. Per thread: 1 / sqrt(D).
 std::string closed_form(int rung, std::size_t n, std::size_t d, bool causal) {
   const CountRow row = count_rung(rung, n, d, causal);
   const Counts& c = row.counts;

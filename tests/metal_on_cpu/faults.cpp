@@ -35,8 +35,8 @@ std::vector<Finding> findings_of(const Launch& launch, Verify verify) {
   for (const Schedule& schedule : schedules()) {
     const Result result = run(launch, schedule, Mode::checked);
     all.insert(all.end(), result.findings.begin(), result.findings.end());
-    const bool ran = std::ranges::none_of(
-        result.findings, [](const Finding& f) { return f.kind == "compile" || f.kind == "argument"; });
+    const bool ran = std::ranges::none_of(result.findings,
+                                          [](const Finding& f) { return f.kind == "compile" || f.kind == "argument"; });
     if (!ran) break;
     if (const std::string why = verify(); !why.empty()) all.push_back({"result", why});
   }
@@ -179,8 +179,8 @@ const SmallFault small_faults[] = {
      "out[i] = in[i] + 1.0f; threadgroup_barrier(mem_flags::mem_device); if (out[i ^ 1] > 1e9f) out[i] = 0.0f;"},
     {"output read before it is written", "uninitialised", "buffer out", "",
      "if (out[i] == 0.0f) out[i] = 1.0f; out[i] = in[i] + 1.0f;", right_body},
-    {"input written", "bounds", "writes the input in", "",
-     "const_cast<device float*>(in)[i] = 0.0f; out[i] = 1.0f;", right_body},
+    {"input written", "bounds", "writes the input in", "", "const_cast<device float*>(in)[i] = 0.0f; out[i] = 1.0f;",
+     right_body},
     {"reduction in a branch", "divergence", "simdgroup operation", "",
      "float x = 1.0f;\nif (lane < 16) x = simd_sum(in[i]) * 0.0f + 1.0f;\nout[i] = in[i] + x;",
      "float x = 1.0f;\nx = simd_sum(in[i]) * 0.0f + 1.0f;\nout[i] = in[i] + x;"},
@@ -208,7 +208,8 @@ const SmallFault small_faults[] = {
      "simdgroup_store(m, x + simdgroup * 64, 8); simdgroup_barrier(mem_flags::mem_threadgroup);\n"
      "out[i] = x[simdgroup * 64 + index] + 1.0f;"},
     {"product with an unset matrix", "result", "", "",
-     "simdgroup_float8x8 a, b(1.0f); simdgroup_multiply(a, a, b); out[i] = in[i] + 1.0f + 0.0f * a.thread_elements().x;",
+     "simdgroup_float8x8 a, b(1.0f); simdgroup_multiply(a, a, b); out[i] = in[i] + 1.0f + 0.0f * "
+     "a.thread_elements().x;",
      "simdgroup_float8x8 a(1.0f), b(1.0f); simdgroup_multiply(a, a, b);\n"
      "out[i] = in[i] + 1.0f + 0.0f * a.thread_elements().x;"},
     {"misaligned vector", "undefined", "misaligned", "",
@@ -221,15 +222,16 @@ const SmallFault small_faults[] = {
     {"threadgroup pointer as device pointer", "lint", "threadgroup", "",
      "threadgroup float x[64]; device float* p = x; p[index] = 0.0f; out[i] = in[i] + 1.0f;", right_body},
     {"device pointer to a function of threadgroup pointers", "lint", "device",
-     "float first(threadgroup const float* p) { return p[0]; } void raise(thread float& x) { x += 1.0f; }", "out[i] = in[i] + 1.0f + 0.0f * first(in);",
+     "float first(threadgroup const float* p) { return p[0]; } void raise(thread float& x) { x += 1.0f; }",
+     "out[i] = in[i] + 1.0f + 0.0f * first(in);",
      "threadgroup float x[64]; x[index] = in[i]; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
      "out[i] = in[i] + 1.0f + 0.0f * first(x);"},
     {"cast between address spaces", "lint", "reinterpret_cast", "",
      "out[i] = in[i] + 1.0f + 0.0f * reinterpret_cast<threadgroup const float*>(in)[i];", right_body},
     {"constant written", "lint", "const", "constant float one[1] = {1.0f};", "one[0] = 1.0f; out[i] = in[i] + one[0];",
      "out[i] = in[i] + one[0];"},
-    {"C-style pointer cast", "subset", "C-style pointer cast", "",
-     "out[i] = ((device float*)in)[i] + 1.0f;", right_body},
+    {"C-style pointer cast", "subset", "C-style pointer cast", "", "out[i] = ((device float*)in)[i] + 1.0f;",
+     right_body},
     {"C-style scalar cast", "lint", "old-style cast", "", "out[i] = in[i] + (float)1;", "out[i] = in[i] + float(1);"},
     {"vector cast that is a comma operator", "subset", "comma operators", "",
      "const float4 v = (float4)(1.0f, 2.0f, 3.0f, 4.0f); out[i] = in[i] + v.x;",
@@ -249,13 +251,14 @@ const SmallFault small_faults[] = {
      "out[i] = in[i] + 1.0f + 0.0f * f(in[i]);", right_body},
     {"long long", "subset", "LL", "", "const long big = 1LL; out[i] = in[i] + float(big);",
      "const long big = 1L; out[i] = in[i] + float(big);"},
-    {"inline assembly", "subset", "undocumented", "float f(float x) __asm(\"air.something\");",
-     right_body, right_body},
+    {"inline assembly", "subset", "undocumented", "float f(float x) __asm(\"air.something\");", right_body, right_body},
     {"character outside ASCII", "subset", "ASCII", "// \xc3\xa9", right_body, right_body},
     {"threadgroup variable in a function", "subset", "outside a kernel's body",
      "float f(float x) { threadgroup float y; y = x; return y; }", "out[i] = f(in[i]) + 1.0f;", right_body},
-    {"pointer without an address space", "subset", "no address space", "", "device const float* p = in; const float* q = "
-     "p; out[i] = in[i] + 1.0f + 0.0f * *q;", "device const float* p = in; out[i] = p[i] + 1.0f;"},
+    {"pointer without an address space", "subset", "no address space", "",
+     "device const float* p = in; const float* q = "
+     "p; out[i] = in[i] + 1.0f + 0.0f * *q;",
+     "device const float* p = in; out[i] = p[i] + 1.0f;"},
     {"reference without an address space", "subset", "no address space", "void raise(float& x) { x += 1.0f; }",
      "float x = in[i]; raise(x); out[i] = x;", right_body},
     {"variable at program scope", "subset", "not constant", "float one = 1.0f;", "out[i] = in[i] + one;", right_body},
@@ -330,10 +333,9 @@ int test() {
   for (const SmallFault& fault : small_faults) {
     const std::string suffix = std::to_string(number++);
     const std::vector<Finding> found =
-        is_static(fault)
-            ? lint_file(write_kernel(fault.name, file_head + std::string(fault.before) + "\n" +
-                                                     kernel_text("fault", fault.faulty)))
-            : run_small(faulty, "faulty_" + suffix);
+        is_static(fault) ? lint_file(write_kernel(fault.name, file_head + std::string(fault.before) + "\n" +
+                                                                  kernel_text("fault", fault.faulty)))
+                         : run_small(faulty, "faulty_" + suffix);
     report.add(fault.name, expect(found, fault.kind, fault.text));
     report.add(std::string(fault.name) + ", put right", text_of(run_small(right, "right_" + suffix)));
   }

@@ -24,7 +24,8 @@ struct RungProblem {
   std::vector<float> q, k, v, o;  // [n, d]
 };
 
-inline RungProblem rung_problem(const std::string& source, std::size_t n, std::size_t d, bool causal, float spread = 1) {
+inline RungProblem rung_problem(const std::string& source, std::size_t n, std::size_t d, bool causal,
+                                float spread = 1) {
   RungProblem p{source, n, d, causal, {}, {}, {}, {}};
   std::mt19937 random(static_cast<std::uint32_t>(n * 1000 + d * 2 + (causal ? 1 : 0)));
   std::normal_distribution<float> normal(0, spread);

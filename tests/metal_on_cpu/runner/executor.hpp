@@ -17,6 +17,8 @@
 
 namespace tilewise::metal_bench {
 
+constexpr std::uint32_t simd_width = 32;
+
 class Executor {
  public:
   Executor(const Launch& launch, Schedule schedule, Mode mode, const Module& module, const TwEntry& entry,
@@ -113,7 +115,7 @@ class Executor {
   std::vector<Simdgroup> simdgroups_;
   void* scheduler_stack_ = nullptr;
   Lane* running_ = nullptr;
-  std::uint32_t combining_ = 0;       // simdgroup whose collective operation runs now
+  std::uint32_t combining_ = 0;  // simdgroup whose collective operation runs now
   std::uintptr_t combine_site_ = 0;
   bool in_combine_ = false;
   bool dead_ = false;  // a finding after which the launch cannot go on
