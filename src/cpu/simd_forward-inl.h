@@ -7,66 +7,21 @@
 #include "cpu/float_environment.hpp"
 #include "cpu/micro_softmax-inl.h"
 #include "cpu/padding.hpp"
+#include "cpu/simd_call-inl.h"
 #include "cpu/simd_visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-// fast: as if everything were finite. by_selection: what is invisible is never multiplied; the bits equal those of
-// fast where that is finite. extreme: besides, scores are scaled before the maximum is taken, so that one that
-// overflows is infinite, and weights are divided by 2^64, for sums of large values whose mean is finite.
-enum class Care { fast, by_selection, extreme };
-
 template <class T>
-struct Call {
-  const Problem& p;
-  const Buffers& buffers;
+struct ForwardCall : Call<T> {
   Layout<T> layout;
-  core::Strides q, k, v, o, lse;
-  T scale;      // its magnitude; the sign goes into Q
-  bool staged;  // scores take more than a scale: softcap, bias, ALiBi; or the scale is extreme
 };
-
-// Scores of one pass over one tile: plain ones are dot products, staged ones are natural units.
-template <class T>
-struct Units {
-  bool staged;
-  T log2;     // log2 units in a unit of the scores
-  T natural;  // natural units in it
-  T lift;     // added to the maximum
-};
-
-template <class T>
-Units<T> units_of(const Call<T>& call, const Item& item, Care care) {
-  constexpr T log2_e = T(1.44269504088896340735992468100189214L);
-  constexpr T lift = T(44.3614195558364998027028557733112L);  // 64 ln 2
-  if (call.staged || item.staged || care == Care::extreme)
-    return {true, log2_e, T(1), care == Care::extreme ? lift : T(0)};
-  return {false, static_cast<T>(std::fabs(call.p.scale) * 1.44269504088896340735992468100189214), call.scale, T(0)};
-}
-
-template <class T>
-Call<T> call_of(const Problem& p, const Buffers& buffers) {
-  Call<T> call{p,
-               buffers,
-               layout_of<T>(p),
-               strides_of(p.q),
-               strides_of(p.k),
-               strides_of(p.v),
-               strides_of(p.o),
-               {},
-               static_cast<T>(std::fabs(p.scale)),
-               false};
-  if (p.lse.present()) call.lse = strides_of(p.lse);
-  const bool ordinary = call.scale > T(1e-12) && call.scale < T(1e12);
-  call.staged = !ordinary || p.softcap > 0 || p.bias.present() || p.alibi_slopes.present();
-  return call;
-}
 
 // Q rows into the lanes, with the sign of the scale; past the end of the tile zeros.
 template <class T>
-void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, const Scratch<T>& scratch) {
+void load_queries(const ForwardCall<T>& call, const Item& item, const Tile<T>& tile, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
   const tw_i64 padded = call.layout.row_elements;
@@ -93,19 +48,9 @@ void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, co
 
 // Before any key: the sink if there is one; O = 0.
 template <class T>
-void reset(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile) {
+void reset(const ForwardCall<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile) {
   const Tag<T> d;
-  Rows<Vec<T>> rows = no_keys<Vec<T>>();
-  if (call.p.sinks.present()) {
-    // m is the sink in the scores' units; what its rounding takes away stays in l.
-    const T sink = sink_of<T>(call.p, call.buffers, item.h);
-    const T m = sink / units.natural;
-    const T rest =
-        static_cast<T>((static_cast<double>(sink) - static_cast<double>(m) * static_cast<double>(units.natural)) *
-                       1.44269504088896340735992468100189214);
-    rows = sink_only(hn::Set(d, m));
-    rows.l = hn::Mul(rows.l, hn::Set(d, std::isfinite(sink) ? std::exp2(rest) : T(1)));
-  }
+  const Rows<Vec<T>> rows = first_rows<T>(call, item.h, units);
   for (int v = 0; v < tile_vectors; ++v) {
     hn::Store(rows.m, d, tile.m + v * lanes<T>);
     hn::Store(rows.l, d, tile.l + v * lanes<T>);
@@ -115,7 +60,7 @@ void reset(const Call<T>& call, const Item& item, const Units<T>& units, const T
 
 // Keys [keys.begin, keys.end) as row-major K and V in compute type, in place where the tensors already are.
 template <class T>
-KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, const Scratch<T>& scratch) {
+KeyBlock<T> load_keys(const ForwardCall<T>& call, const Item& item, core::Range keys, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
   const tw_i64 row = item.sequence.k_start + keys.begin;
@@ -141,38 +86,25 @@ KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, c
 
 // From dot products to scores in natural units.
 template <class T>
-HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
+HWY_NOINLINE void stage_scores(const ForwardCall<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
                                core::Range keys, int v, const Scratch<T>& scratch) {
   using V = Vec<T>;
   const Tag<T> d;
-  const Problem& p = call.p;
-  const V scale = hn::Set(d, call.scale);
-  const V cap = hn::Set(d, static_cast<T>(p.softcap));
-  V slope = hn::Zero(d);
-  V position = hn::Zero(d);  // i + delta of every lane
-  if (p.alibi_slopes.present()) {
-    const tw_i64 at = item.b * p.alibi_slopes.strides[0] + item.h * p.alibi_slopes.strides[1];
-    slope = hn::Set(d, static_cast<T>(static_cast<const float*>(call.buffers.alibi_slopes)[at]));
-  }
-  const tw_i64 delta = core::alibi_delta(p.corner, p.delta, item.sequence.q_len, item.sequence.k_len);
+  const ScoreTerms<T> terms = score_terms<T>(call, item.sequence, item.b, item.h);
+  const bool biased = call.p.bias.present();
   for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-    T* const s = scratch.s + key * tile_lanes<T> + v * lanes<T>;
-    V x = hn::Mul(hn::Load(d, s), scale);
-    if (p.softcap > 0) x = softcapped(x, cap);
-    if (p.bias.present()) x = hn::Add(x, hn::Load(d, scratch.bias + key * tile_lanes<T> + v * lanes<T>));
-    if (p.alibi_slopes.present()) {
-      const tw_i64 distance = core::alibi_distance(tile.first + v * lanes<T>, block_begin + key, delta);
-      position = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
-      x = hn::Add(x, alibi(slope, position));
-    }
-    hn::Store(x, d, s);
+    const tw_i64 at = key * tile_lanes<T> + v * lanes<T>;
+    const V bias = biased ? hn::Load(d, scratch.bias + at) : hn::Zero(d);
+    const tw_i64 distance = core::alibi_distance(tile.first + v * lanes<T>, block_begin + key, terms.delta);
+    const V away = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
+    hn::Store(staged_score(terms, call.p, hn::Load(d, scratch.s + at), bias, away), d, scratch.s + at);
   }
 }
 
 // Scores of the tile's live vectors, not yet masked.
 template <class T>
-void scores(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const KeyBlock<T>& block,
-            const Sight& sight, const Scratch<T>& scratch) {
+void scores(const ForwardCall<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile,
+            const KeyBlock<T>& block, const Sight& sight, const Scratch<T>& scratch) {
   for (int i = 0; i < sight.count; ++i) {
     const Segment part = sight.segments[i];
     scores_block(part.end - part.begin, part.last - part.first, block.k + part.begin * block.k_row, block.k_row,
@@ -183,21 +115,20 @@ void scores(const Call<T>& call, const Item& item, const Units<T>& units, const 
   for (int v = 0; v < tile.vectors; ++v) stage_scores(call, item, tile, block.begin, sight.seen[v], v, scratch);
 }
 
-// -inf where a query does not see a key.
+// -inf where a query does not see a key, by scratch.visible and by the band.
 template <class T>
-void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight, int v,
+void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const Sight& sight, bool by_element, int v,
           const Scratch<T>& scratch) {
   using V = Vec<T>;
   const Tag<T> d;
   const core::Range keys = sight.seen[v];
   const auto at = [&](tw_i64 key) { return key * tile_lanes<T> + v * lanes<T>; };
-  if (sight.by_element) {
+  if (by_element) {
     for (tw_i64 key = keys.begin; key < keys.end; ++key) {
       const auto hidden = hn::Eq(hn::Load(d, scratch.visible + at(key)), hn::Zero(d));
       const V s = hn::Load(d, scratch.s + at(key));
       hn::Store(hn::IfThenElse(hidden, Ops<V>::minus_infinity(), s), d, scratch.s + at(key));
     }
-    return;
   }
   const core::Range common = sight.common[v];
   const auto edge = [&](tw_i64 begin, tw_i64 end) HWY_ATTR {
@@ -207,22 +138,23 @@ void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const
       hn::Store(hn::IfThenElse(visible, s, Ops<V>::minus_infinity()), d, scratch.s + at(key));
     }
   };
-  edge(keys.begin, common.begin);
-  edge(common.end, keys.end);
+  edge(keys.begin, core::min_i64(common.begin, keys.end));
+  edge(core::max_i64(common.end, keys.begin), keys.end);
 }
 
 // One step of the online softmax for one tile and one block.
 template <class T>
-void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T>& tile, const KeyBlock<T>& block,
-                  const Scratch<T>& scratch) {
+void attend_block(const ForwardCall<T>& call, const Item& item, Care care, const Tile<T>& tile,
+                  const KeyBlock<T>& block, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   Sight sight = band_sight(item, tile, block);
   if (sight.count == 0) return;
-  if (care != Care::fast || p.mask.present() || p.bias.present()) {
-    sight_by_element(p, call.buffers, item, tile, block.begin, call.layout.row_elements, scratch, sight);
+  if (p.mask.present() || p.bias.present()) {
+    sight_by_arrays(p, call.buffers, item, tile, block.begin, call.layout.row_elements, scratch, sight);
     if (sight.count == 0) return;
   }
-  const Units<T> units = units_of(call, item, care);
+  if (care != Care::fast) sight_by_element(p, item, tile, block.begin, scratch, sight);
+  const Units<T> units = units_of<T>(call, item.h, care);
   scores(call, item, units, tile, block, sight, scratch);
   for (int v = 0; v < tile_vectors; ++v) {
     const tw_i64 at = v * lanes<T>;
@@ -230,23 +162,25 @@ void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T
       std::fill_n(scratch.alpha + at, lanes<T>, T(1));
       continue;
     }
-    mask(item, tile, block, sight, v, scratch);
+    mask(item, tile, block, sight, care != Care::fast || p.mask.present(), v, scratch);
     softmax_block(scratch.s + at, sight.seen[v].begin, sight.seen[v].end, units.log2, units.lift, tile.m + at,
                   tile.l + at, scratch.alpha + at);  // row_max, weights, rescale
   }
   if (care == Care::fast) {
     accumulate_block(p.v_dim, scratch.s, block.v, block.v_row, sight.segments, sight.count, scratch.alpha, tile.o);
   } else {
-    accumulate_block_by_selection(p.v_dim, tile.vectors, sight.segments[0].begin, sight.segments[sight.count - 1].end,
-                                  scratch.s, scratch.visible, block.v, block.v_row, scratch.alpha, tile.o);
+    const core::Range hull = hull_of(sight);
+    accumulate_block_by_selection(p.v_dim, tile.vectors, hull.begin, hull.end, scratch.s, scratch.visible, block.v,
+                                  block.v_row, scratch.alpha, tile.o);
   }
 }
 
 // All blocks of keys that queries [rows.begin, rows.end) of the item see, for tiles [from, to).
 template <class T>
-void attend(const Call<T>& call, const Item& item, tw_i64 from, tw_i64 to, Care care, const Scratch<T>& scratch) {
+void attend(const ForwardCall<T>& call, const Item& item, tw_i64 from, tw_i64 to, Care care,
+            const Scratch<T>& scratch) {
   const auto tile_at = [&](tw_i64 t) { return tile_of(call.p, call.layout, scratch, item.rows, t); };
-  for (tw_i64 t = from; t < to; ++t) reset(call, item, units_of(call, item, care), tile_at(t));
+  for (tw_i64 t = from; t < to; ++t) reset(call, item, units_of<T>(call, item.h, care), tile_at(t));
   const core::Range rows{tile_at(from).first, tile_at(to - 1).first + tile_at(to - 1).rows};
   const core::Range blocks = core::key_tiles(item.band, rows, item.sequence.k_len, key_block);
   for (tw_i64 b = blocks.begin; b < blocks.end; ++b) {

@@ -112,7 +112,12 @@ HWY_NOINLINE void load_rows(Rectangle from, tw_i64 rows, tw_i64 columns, T* HWY_
   if (from.dtype == DType::boolean) {  // any non-zero byte is true, so the bytes are read as numbers
     for (tw_i64 r = 0; r < rows; ++r) {
       const auto* const source = elements<std::uint8_t>(from) + r * from.row;
-      for (tw_i64 c = 0; c < columns; ++c) to[r * to_row + c] = source[c * from.column] != 0 ? T(1) : T(0);
+      T* const target = to + r * to_row;
+      if (from.column == 1) {
+        for (tw_i64 c = 0; c < columns; ++c) target[c] = source[c] != 0 ? T(1) : T(0);
+      } else {
+        for (tw_i64 c = 0; c < columns; ++c) target[c] = source[c * from.column] != 0 ? T(1) : T(0);
+      }
     }
     return;
   }

@@ -20,13 +20,7 @@ struct Item {
   tw_i64 h;
   tw_i64 kv_head;
   core::Range rows;
-  bool staged;  // this head's sink is too large for plain scores
 };
-
-template <class T>
-HWY_INLINE T sink_of(const Problem& p, const Buffers& buffers, tw_i64 h) {
-  return static_cast<T>(static_cast<const float*>(buffers.sinks)[h * p.sinks.strides[0]]);
-}
 
 // A block of keys in compute type: row r of k is at k + r * k_row and belongs to key `begin` + r.
 template <class T>
@@ -43,10 +37,13 @@ struct KeyBlock {
 struct Sight {
   core::Range seen[tile_vectors];    // by some query of the vector; grows with the vector, as the band does
   core::Range common[tile_vectors];  // by all of its queries
-  bool by_element;                   // Scratch::visible says which; `seen` is then one hull for all vectors
   Segment segments[2 * tile_vectors];
   int count;  // of segments; 0: nothing is visible
 };
+
+inline core::Range hull_of(const Sight& sight) {
+  return {sight.segments[0].begin, sight.segments[sight.count - 1].end};
+}
 
 HWY_INLINE core::Range within(core::Range keys, tw_i64 block_begin, tw_i64 block_keys) {
   const tw_i64 begin = core::clamp_i64(keys.begin - block_begin, 0, block_keys);
@@ -103,10 +100,12 @@ HWY_INLINE hn::Mask<Tag<T>> lanes_that_see(core::Band band, tw_i64 first, tw_i64
 }
 
 // A mask or bias array [B, Hq, Sq, Sk] for the pairs of a tile and keys [keys.begin, keys.end) of a block, transposed
-// into `to` [key_block, tile_lanes]. Rows past the end of the tile become 0.
+// into `to` [key_block, tile_lanes]. Rows past the end of the tile become 0. An element that is `hidden` masks its
+// pair; the result is `keys` without hidden ends where all queries share one row.
 template <class T>
-HWY_NOINLINE void load_pairs(const TensorSpec& spec, const void* data, const Item& item, const Tile<T>& tile,
-                             tw_i64 block_begin, core::Range keys, tw_i64 row_elements, T* rows, T* to) {
+HWY_NOINLINE core::Range load_pairs(const TensorSpec& spec, const void* data, const Item& item, const Tile<T>& tile,
+                                    tw_i64 block_begin, core::Range keys, T hidden, tw_i64 row_elements, T* rows,
+                                    T* to) {
   const Tag<T> d;
   const core::Strides strides = strides_of(spec);
   const auto bytes = static_cast<tw_i64>(size_of(spec.dtype));
@@ -115,14 +114,17 @@ HWY_NOINLINE void load_pairs(const TensorSpec& spec, const void* data, const Ite
     const tw_i64 at = core::offset_of(strides, item.b, item.h, i, block_begin + keys.begin);
     return Rectangle{static_cast<const char*>(data) + at * bytes, spec.dtype, strides.s, strides.d};
   };
-  if (strides.s == 0) {  // one row for all queries
+  if (strides.s == 0) {
     load_rows(from(0), 1, count, rows, row_elements);
-    for (tw_i64 key = 0; key < count; ++key) {
+    core::Range shown{0, count};
+    while (shown.begin < shown.end && rows[shown.begin] == hidden) ++shown.begin;
+    while (shown.begin < shown.end && rows[shown.end - 1] == hidden) --shown.end;
+    for (tw_i64 key = shown.begin; key < shown.end; ++key) {
       const Vec<T> x = hn::Set(d, rows[key]);
       T* const line = to + (keys.begin + key) * tile_lanes<T>;
       for (int v = 0; v < tile.vectors; ++v) hn::Store(x, d, line + v * lanes<T>);
     }
-    return;
+    return {keys.begin + shown.begin, keys.begin + shown.end};
   }
   for (int v = 0; v < tile.vectors; ++v) {
     const tw_i64 present = core::min_i64(lanes<T>, tile.rows - v * lanes<T>);
@@ -133,49 +135,76 @@ HWY_NOINLINE void load_pairs(const TensorSpec& spec, const void* data, const Ite
       continue;
     }
     load_rows(source, present, count, rows, row_elements);
-    for (tw_i64 r = present; r < lanes<T>; ++r)
-      std::memset(rows + r * row_elements, 0, sizeof(T) * static_cast<std::size_t>(count));
+    for (tw_i64 r = present; r < lanes<T>; ++r) std::fill_n(rows + r * row_elements, count, T(0));
     rows_to_lanes(rows, row_elements, count, target);
   }
+  return keys;
 }
 
-// Decides every pair of the hull of `sight` in scratch.visible, loads the bias, and shrinks the hull to what is seen.
+// Whether an element of keys [keys.begin, keys.end) in vector v of `pairs` is not `hidden`.
 template <class T>
-HWY_NOINLINE void sight_by_element(const Problem& p, const Buffers& buffers, const Item& item, const Tile<T>& tile,
-                                   tw_i64 block_begin, tw_i64 row_elements, const Scratch<T>& scratch, Sight& sight) {
+HWY_INLINE bool any_shown(const T* pairs, core::Range keys, int v, T hidden) {
   const Tag<T> d;
-  core::Range hull{sight.segments[0].begin, sight.segments[sight.count - 1].end};
+  auto shown = hn::FirstN(d, 0);
+  for (tw_i64 key = keys.begin; key < keys.end; ++key) {
+    shown = hn::Or(shown, hn::Ne(hn::Load(d, pairs + key * tile_lanes<T> + v * lanes<T>), hn::Set(d, hidden)));
+  }
+  return !hn::AllFalse(d, shown);
+}
+
+// Loads the mask into scratch.visible and the bias into scratch.bias, and takes from `sight` what they hide at its
+// edges: hidden keys when all queries share a row, and vectors of queries that see nothing of the block.
+template <class T>
+HWY_NOINLINE void sight_by_arrays(const Problem& p, const Buffers& buffers, const Item& item, const Tile<T>& tile,
+                                  tw_i64 block_begin, tw_i64 row_elements, const Scratch<T>& scratch, Sight& sight) {
+  constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
+  core::Range hull = hull_of(sight);
   if (p.mask.present()) {
-    load_pairs(p.mask, buffers.mask, item, tile, block_begin, hull, row_elements, scratch.rows, scratch.visible);
+    hull = load_pairs(p.mask, buffers.mask, item, tile, block_begin, hull, T(0), row_elements, scratch.rows,
+                      scratch.visible);
   }
   if (p.bias.present()) {
-    load_pairs(p.bias, buffers.bias, item, tile, block_begin, hull, row_elements, scratch.rows, scratch.bias);
+    hull = load_pairs(p.bias, buffers.bias, item, tile, block_begin, hull, minus_infinity, row_elements, scratch.rows,
+                      scratch.bias);
   }
-  tw_i64 first = hull.end;
-  tw_i64 last = hull.begin;
+  const auto sees_something = [&](int v) {
+    const core::Range keys = sight.seen[v];
+    return keys.begin < keys.end && (!p.mask.present() || any_shown(scratch.visible, keys, v, T(0))) &&
+           (!p.bias.present() || any_shown(scratch.bias, keys, v, minus_infinity));
+  };
+  for (int v = 0; v < tile.vectors; ++v) {
+    core::Range& keys = sight.seen[v];
+    keys.begin = core::clamp_i64(keys.begin, hull.begin, hull.end);
+    keys.end = core::clamp_i64(keys.end, keys.begin, hull.end);
+  }
+  int first = 0;
+  int last = tile.vectors;
+  while (first < last && !sees_something(first)) ++first;
+  while (first < last && !sees_something(last - 1)) --last;
+  for (int v = 0; v < tile.vectors; ++v) {
+    if (v < first || v >= last) sight.seen[v].end = sight.seen[v].begin;
+  }
+  cut_into_segments(sight, tile.vectors);
+}
+
+// Decides every pair of the hull of `sight` in scratch.visible, for the careful path.
+template <class T>
+HWY_NOINLINE void sight_by_element(const Problem& p, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
+                                   const Scratch<T>& scratch, const Sight& sight) {
+  const Tag<T> d;
+  const core::Range hull = hull_of(sight);
   for (tw_i64 key = hull.begin; key < hull.end; ++key) {
-    bool any = false;
     for (int v = 0; v < tile.vectors; ++v) {
       const tw_i64 at = key * tile_lanes<T> + v * lanes<T>;
       Vec<T> visible = p.mask.present() ? hn::Load(d, scratch.visible + at) : Ops<Vec<T>>::one();
-      if (key < sight.common[v].begin || key >= sight.common[v].end) {
-        const auto inside = lanes_that_see<T>(item.band, tile.first + v * lanes<T>, block_begin + key);
-        visible = hn::IfThenElseZero(inside, visible);
-      }
       if (p.bias.present()) {
-        const auto masked = hn::Eq(hn::Load(d, scratch.bias + at), Ops<Vec<T>>::minus_infinity());
-        visible = hn::IfThenElse(masked, hn::Zero(d), visible);
+        const auto hidden = hn::Eq(hn::Load(d, scratch.bias + at), Ops<Vec<T>>::minus_infinity());
+        visible = hn::IfThenElse(hidden, hn::Zero(d), visible);
       }
-      hn::Store(visible, d, scratch.visible + at);
-      any = any || !hn::AllTrue(d, hn::Eq(visible, hn::Zero(d)));
+      const auto inside = lanes_that_see<T>(item.band, tile.first + v * lanes<T>, block_begin + key);
+      hn::Store(hn::IfThenElseZero(inside, visible), d, scratch.visible + at);
     }
-    if (!any) continue;
-    first = core::min_i64(first, key);
-    last = key + 1;
   }
-  sight.by_element = true;
-  for (int v = 0; v < tile.vectors; ++v) sight.seen[v] = {first, last};
-  cut_into_segments(sight, first < last ? tile.vectors : 0);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -100,10 +100,13 @@ Judgement judge(const Measured& m) {
   }
 
   const double eps = epsilon_of(m.dtype);
-  Errors ours;
-  Errors naive;
   // eps of less than the smallest normal number is no step of the dtype.
   double largest = m.is_logarithm ? 1 : smallest_normal(m.dtype);
+  for (std::size_t flat = 0; flat < m.reference.size(); ++flat) {
+    if (kind_of(m.actual[flat]) == 0) largest = std::max(largest, std::fabs(m.reference[flat]));
+  }
+  Errors ours;
+  std::array<Errors, sum_orders.size()> naive;
   double reference_squares = 0;
   std::size_t finite = 0;
   std::size_t worst = 0;
@@ -111,27 +114,34 @@ Judgement judge(const Measured& m) {
     const double reference = m.reference[flat];
     if (kind_of(m.actual[flat]) != 0) continue;
     ++finite;
-    const double error = std::fabs(m.actual[flat] - reference);
+    const double error = std::fabs(m.actual[flat] - reference) / largest;
     if (error > ours.max) worst = flat;
     include(ours, error);
-    // A naive result that overflowed where the oracle did not is no yardstick: it allows nothing.
-    if (kind_of(m.naive[flat]) == 0) include(naive, std::fabs(m.naive[flat] - reference));
-    largest = std::max(largest, std::fabs(reference));
-    reference_squares += reference * reference;
+    for (std::size_t order = 0; order < naive.size(); ++order) {
+      // A naive result that overflowed where the oracle did not is no yardstick: it allows nothing.
+      const double value = m.naive[order][flat];
+      if (kind_of(value) == 0) include(naive[order], std::fabs(value - reference) / largest);
+    }
+    reference_squares += (reference / largest) * (reference / largest);
+  }
+  Errors yardstick;
+  for (const Errors& one : naive) {
+    yardstick.max = std::max(yardstick.max, one.max);
+    yardstick.squares = std::max(yardstick.squares, one.squares);
   }
   const auto relative = [&](double squares) {
     return squares == 0 ? 0.0 : std::sqrt(squares / std::max(reference_squares, 1e-300));
   };
-  judgement.max_error = ours.max;
+  judgement.max_error = ours.max * largest;
   judgement.rel_l2_error = relative(ours.squares);
-  const double naive_l2 = relative(naive.squares);
-  const double max_budget = 2 * naive.max + eps * largest;
+  const double naive_l2 = relative(yardstick.squares);
+  const double max_budget = (2 * yardstick.max + eps) * largest;
   const double l2_budget = 2 * naive_l2 + eps / 4;
 
   std::string broken;
-  if (!(ours.max <= max_budget)) {
-    broken += "; max error " + in_short(ours.max) + " is above " + in_short(max_budget) +
-              " (naive: " + in_short(naive.max) + ")";
+  if (!(judgement.max_error <= max_budget)) {
+    broken += "; max error " + in_short(judgement.max_error) + " is above " + in_short(max_budget) +
+              " (naive: " + in_short(yardstick.max * largest) + ")";
   }
   if (finite >= elements_for_l2 && !m.is_logarithm && !(judgement.rel_l2_error <= l2_budget)) {
     broken += "; relative L2 error " + in_short(judgement.rel_l2_error) + " is above " + in_short(l2_budget) +

@@ -57,6 +57,23 @@ Tensor placed(DType dtype, const std::vector<std::int64_t>& shape, const std::ve
 
 }  // namespace
 
+const char* name_of(Layout layout) {
+  switch (layout) {
+    case Layout::exact: return "exact storage";
+    case Layout::contiguous: return "contiguous";
+    case Layout::bshd: return "[B, S, H, D]";
+    case Layout::fused: return "fused QKV";
+    case Layout::padded_rows: return "padded rows";
+    case Layout::columns_apart: return "columns apart";
+    case Layout::every_other: return "every other element";
+    case Layout::reversed_rows: return "reversed rows";
+    case Layout::reversed_columns: return "reversed columns";
+    case Layout::off_by_one: return "off by one";
+    case Layout::heads_last: return "heads last";
+  }
+  return "";
+}
+
 Tensor laid_out(DType dtype, const std::vector<std::int64_t>& shape, Layout layout) {
   std::array<std::int64_t, 4> full{1, 1, 1, 1};
   std::copy(shape.begin(), shape.end(), full.end() - static_cast<std::ptrdiff_t>(shape.size()));

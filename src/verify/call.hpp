@@ -41,6 +41,8 @@ enum class Layout : std::uint8_t {
   heads_last,        // stored [B, S, D, H]
 };
 
+const char* name_of(Layout layout);
+
 // A tensor in that layout with all its elements zero. Ranks 1 to 3 are laid out as if dimensions of size 1 came first.
 Tensor laid_out(DType dtype, const std::vector<std::int64_t>& shape, Layout layout);
 
@@ -59,7 +61,7 @@ Tensor vector_of(DType dtype, const std::vector<double>& values);
 // Elements `begin` to `end` of dimension `dimension`, copied.
 Tensor sliced(const Tensor& tensor, std::size_t dimension, std::int64_t begin, std::int64_t end);
 
-// A tensor of rank 4 by its index: t4(call.k, 0, h, j, d).
+// The row-major number of an element of a tensor of rank 4.
 std::int64_t flat_index(const Tensor& tensor, std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d);
 
 struct Call {

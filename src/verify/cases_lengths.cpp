@@ -316,7 +316,7 @@ void add_paged_cases(std::vector<Case>& cases) {
     }
   }
   for (const Layout layout : {Layout::bshd, Layout::padded_rows, Layout::reversed_rows, Layout::columns_apart}) {
-    family.add("pools in layout " + std::to_string(static_cast<int>(layout)), [layout](Trial& t) {
+    family.add(std::string("pools, ") + name_of(layout), [layout](Trial& t) {
       Call call = t.call({.b = 2, .hq = 4, .hkv = 2, .sq = 5, .sk = 1, .d = 24});
       page(t, call, {.lengths = {45, 18}, .page_size = 8, .max_pages = 9, .hkv = 2, .d = 24, .dv = 7, .pool = layout});
       call.v = relaid(call.v, Layout::contiguous);

@@ -166,6 +166,7 @@ void add_numeric_cases(std::vector<Case>& cases) {
         fill_constant(call.v, 4);
         const Outputs outputs = t.run(call);
         t.expect_near(outputs.o, [](std::int64_t) { return 4.0; }, t.dtype() == DType::float32 ? 4 * t.eps() : 0, "o");
+        if (t.dtype() == DType::float32) return;  // the ramp is about short formats
         fill(call.v, [](std::int64_t flat) { return 4.0 * static_cast<double>(flat / 8) / 40000; });
         t.check(call);
       },

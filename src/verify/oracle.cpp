@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "verify/tensor.hpp"
@@ -122,19 +123,46 @@ bool is_kept(const Dropout& dropout, std::int64_t row_of_heads, std::int64_t i, 
   return static_cast<double>(word) >= threshold;
 }
 
-// Elements offset, offset + stride, ... of a tensor, converted exactly.
+// Elements offset, offset + stride, ... of a tensor, converted exactly. The dtype is a constant in each branch, which
+// spares the oracle's innermost loop its choice.
 template <class Real>
 void read_row(const ConstTensorView& tensor, std::int64_t offset, std::int64_t stride, std::vector<Real>& row) {
-  for (std::size_t d = 0; d < row.size(); ++d) {
-    row[d] =
-        static_cast<Real>(load_as_double(tensor.data, tensor.dtype, offset + static_cast<std::int64_t>(d) * stride));
+  const auto read = [&](auto dtype) {
+    std::int64_t at = offset;
+    for (Real& value : row) {
+      value = static_cast<Real>(load_as_double(tensor.data, dtype.value, at));
+      at += stride;
+    }
+  };
+  switch (tensor.dtype) {
+    case DType::float64: return read(std::integral_constant<DType, DType::float64>{});
+    case DType::float32: return read(std::integral_constant<DType, DType::float32>{});
+    case DType::float16: return read(std::integral_constant<DType, DType::float16>{});
+    default: return read(std::integral_constant<DType, DType::bfloat16>{});
+  }
+}
+
+// Calls add(n) for n in [0, count) in the given order.
+template <class Add>
+void in_order(SumOrder order, std::size_t count, const Add& add) {
+  switch (order) {
+    case SumOrder::forward:
+      for (std::size_t n = 0; n < count; ++n) add(n);
+      return;
+    case SumOrder::backward:
+      for (std::size_t n = count; n-- > 0;) add(n);
+      return;
+    case SumOrder::even_then_odd:
+      for (std::size_t n = 0; n < count; n += 2) add(n);
+      for (std::size_t n = 1; n < count; n += 2) add(n);
+      return;
   }
 }
 
 // The definition, with every intermediate in Real: all scores of the row, their softmax, the weighted sum of values.
 // Keys that the query does not see are never looked at, so nothing in them can leak.
 template <class Real>
-OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& options, RowIndex row) {
+OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& options, RowIndex row, SumOrder order) {
   constexpr Real minus_infinity = -std::numeric_limits<Real>::infinity();
   const auto head_dim = static_cast<std::size_t>(t.q.shape[3]);
   const auto v_dim = static_cast<std::size_t>(t.v.shape[3]);
@@ -168,7 +196,7 @@ OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& opt
     }
     read_row(t.k, key_offset(t.k, options, place, kv_head, j), t.k.strides[3], k);
     Real dot = 0;
-    for (std::size_t d = 0; d < head_dim; ++d) dot += q[d] * k[d];
+    in_order(order, head_dim, [&](std::size_t d) { dot += q[d] * k[d]; });
     Real score = scale * dot;
     if (options.softcap) {
       const Real cap = static_cast<Real>(*options.softcap);
@@ -207,23 +235,23 @@ OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& opt
 
   Real sum = sink == minus_infinity ? Real(0) : std::exp(sink - maximum);
   std::vector<Real> weights(scores.size());
-  for (std::size_t n = 0; n < scores.size(); ++n) {
+  in_order(order, scores.size(), [&](std::size_t n) {
     weights[n] = scores[n] == minus_infinity ? Real(0) : std::exp(scores[n] - maximum);
     sum += weights[n];
-  }
+  });
   result.lse = static_cast<double>(maximum + std::log(sum));
 
   std::vector<Real> v(v_dim);
   std::vector<Real> o(v_dim, Real(0));
-  for (std::size_t n = 0; n < scores.size(); ++n) {
+  in_order(order, scores.size(), [&](std::size_t n) {
     Real weight = weights[n] / sum;
     if (options.dropout) {
-      if (!is_kept(*options.dropout, place.sequence * q_heads + row.h, place.i, keys[n])) continue;
+      if (!is_kept(*options.dropout, place.sequence * q_heads + row.h, place.i, keys[n])) return;
       weight /= static_cast<Real>(1.0 - options.dropout->p);
     }
     read_row(t.v, key_offset(t.v, options, place, kv_head, keys[n]), t.v.strides[3], v);
     for (std::size_t d = 0; d < v_dim; ++d) o[d] += weight * v[d];
-  }
+  });
   for (std::size_t d = 0; d < v_dim; ++d) result.o[d] = static_cast<double>(o[d]);
   return result;
 }
@@ -232,13 +260,15 @@ OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& opt
 
 OracleRow oracle_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row) {
   // float64 inputs need a reference better than float64 itself.
-  if (tensors.q.dtype == DType::float64) return row_by_definition<long double>(tensors, options, row);
-  return row_by_definition<double>(tensors, options, row);
+  if (tensors.q.dtype == DType::float64) {
+    return row_by_definition<long double>(tensors, options, row, SumOrder::forward);
+  }
+  return row_by_definition<double>(tensors, options, row, SumOrder::forward);
 }
 
-OracleRow naive_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row) {
-  OracleRow result = tensors.q.dtype == DType::float64 ? row_by_definition<double>(tensors, options, row)
-                                                       : row_by_definition<float>(tensors, options, row);
+OracleRow naive_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row, SumOrder order) {
+  OracleRow result = tensors.q.dtype == DType::float64 ? row_by_definition<double>(tensors, options, row, order)
+                                                       : row_by_definition<float>(tensors, options, row, order);
   for (double& value : result.o) value = rounded_to(tensors.q.dtype, value);
   return result;
 }

@@ -4,6 +4,7 @@
 // Every run has its outputs and workspace filled with poison first, and checks afterwards that every element of the
 // outputs was written and nothing between or around them.
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -41,8 +42,9 @@ class CaseSkipped : public std::runtime_error {
 // The oracle's and the naive formula's results for some rows of one call.
 struct Reference {
   std::vector<RowIndex> rows;
-  std::vector<double> o, naive_o;      // [rows, Dv]
-  std::vector<double> lse, naive_lse;  // [rows]
+  std::vector<double> o;    // [rows, Dv]
+  std::vector<double> lse;  // [rows]
+  std::array<std::vector<double>, sum_orders.size()> naive_o, naive_lse;
 };
 
 // References of one case and dtype in the order in which the case asks for them: the next kernel asks for the same.

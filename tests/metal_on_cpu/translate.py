@@ -29,13 +29,14 @@ SUBSET = [
     (r"\[(?:=|&|this|[A-Za-z_]\w*)?\]\s*(?:\([^()]*\))?\s*(?:mutable\s*)?(?:->\s*\w+\s*)?\{", "a lambda"),
     (r"\bdouble\b", "double does not exist in MSL"),
     (r"\blong\s+long\b", "long long does not exist in MSL; long has 64 bits"),
-    (r"\b(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?:ll|LL)[uU]?\b", "the literal suffix LL does not exist in MSL; long has 64 bits"),
+    (r"\b(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?:ll|LL)[uU]?\b", "no literal suffix LL in MSL; long has 64 bits"),
     (r"\bstd\s*::", "the namespace std does not exist in MSL"),
     (r"\b(?:new|delete|throw|try|catch|dynamic_cast|typeid|virtual|goto|thread_local)\b", "not in MSL"),
     (r"\b__asm|\basm\b|\bair\.", "an undocumented intrinsic"),
     (r"\bsimdgroup_async_copy\b|\bsimdgroup_event\b", "the undocumented asynchronous copies"),
     (r"\b\d+\.\d*(?:[eE][-+]?\d+)?[hH]\b", "the literal suffix h: write half(x)"),
-    (r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?(?![\w.])", "a literal without f is a double elsewhere"),
+    (r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?(?![\w.])",
+     "a literal without f is a double elsewhere"),
     (r"\(\s*(?:const\s+)?(?:half|bfloat|float|int|uint|short|ushort|long|ulong|bool|char|uchar)[234]\s*\)\s*\(",
      "a C-style vector cast: C++ reads its list as comma operators; write float4(a, b, c, d)"),
     (r"\(\s*(?:const\s+)?(?:device|threadgroup|constant|thread)\b[^()]*[*&]\s*\)\s*[\w(&]",
@@ -162,17 +163,15 @@ def blank(match):
 
 
 def find_kernels(source):
-    """Kernels with their arguments, and the text without attributes."""
-    text = source.text
-    instantiations = [(m.group(1), re.sub(r"^\s*(?:decltype\s*\((.*)\)|void)\s*", "", m.group(2), flags=re.S).strip())
-                      for m in INSTANTIATION.finditer(text)]
+    """Kernels with their arguments and bodies, and [(host name, template with its arguments)]."""
     # `template [[host_name("n")]] kernel decltype(f<..>) f<..>;` or `... void f<..>(arguments);`
-    instantiations = [(name, re.sub(r"\(.*$", "", target, flags=re.S).strip()) for name, target in instantiations]
+    instantiations = []
+    for match in INSTANTIATION.finditer(source.text):
+        target = re.sub(r"^\s*(?:decltype\s*\((.*)\)|void)\s*", "", match.group(2), flags=re.S)
+        instantiations.append((match.group(1), target.split("(")[0].strip()))
+    text = INSTANTIATION.sub(blank, source.text)
     kernels = []
     for match in KERNEL.finditer(text):
-        if INSTANTIATION.search(text[max(0, match.start() - 200): match.end()]) and "template [[" in text[
-                max(0, match.start() - 80): match.start()]:
-            continue
         close = matching(text, match.end() - 1)
         arguments = [parse_argument(source, match.start(), part)
                      for part in split_arguments(text[match.end():close])]
@@ -188,7 +187,8 @@ def find_kernels(source):
     return kernels, instantiations
 
 
-THREADGROUP = re.compile(r"(?<![\w\[])(?:alignas\s*\([^()]*\)\s*)?threadgroup\s+((?:[\w:]+\s*(?:<[^;<>]*(?:<[^<>]*>)?[^;<>]*>)?\s+)+?)"
+THREADGROUP = re.compile(r"(?<![\w\[])(?:alignas\s*\([^()]*\)\s*)?threadgroup\s+"
+                         r"((?:[\w:]+\s*(?:<[^;<>]*(?:<[^<>]*>)?[^;<>]*>)?\s+)+?)"
                          r"(\w+\s*(?:\[[^;]*?\]\s*)*(?:,\s*\w+\s*(?:\[[^;]*?\]\s*)*)*);")
 
 
@@ -225,6 +225,91 @@ def check_subset(source):
             source.breach(match.start(), message)
 
 
+FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+NOT_A_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "alignas", "alignof", "decltype", "static_cast"}
+
+
+def check_recursion(source):
+    """MSL has no recursion. A call is unqualified and has as many arguments as the function that it would repeat."""
+    text = source.text
+    bodies = []
+    for match in FUNCTION.finditer(text):
+        if match.group(1) in NOT_A_FUNCTION:
+            continue
+        close = matching(text, match.end() - 1)
+        head = re.match(r"\s*(?:const\s*)?\{", text[close + 1: close + 40])
+        if head:
+            begin = close + head.end()
+            bodies.append(((match.group(1), len(split_arguments(text[match.end():close]))), match.start(), begin,
+                           matching(text, begin)))
+    names = {name for name, _, _, _ in bodies}
+    calls = {}
+    for name, _, begin, end in bodies:
+        for call in FUNCTION.finditer(text, begin, end):
+            before = text[:call.start()].rstrip()[-2:]
+            if before.endswith((".", "::", "->")):
+                continue
+            target = (call.group(1), len(split_arguments(text[call.end():matching(text, call.end() - 1)])))
+            if target in names:
+                calls.setdefault(name, set()).add(target)
+    for name, at, _, _ in bodies:
+        reached, todo = set(), list(calls.get(name, ()))
+        while todo:
+            step = todo.pop()
+            if step not in reached:
+                reached.add(step)
+                todo += calls.get(step, ())
+        if name in reached:
+            source.breach(at, f"recursion: {name[0]} reaches itself")
+
+
+SCALARS = "bool|char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float"
+SPACE = re.compile(r"\b(?:device|threadgroup|constant|thread)\b")
+
+
+def check_address_spaces_named(source):
+    """Apple's compiler wants an address space in the type of every pointer and reference."""
+    text = source.text
+    named = set(re.findall(r"\b(?:struct|class|typename)\s+(\w+)", text))
+    types = "|".join([rf"(?:{SCALARS})[234]?", r"simdgroup_\w+(?:\s*<[^<>;]*>)?", r"vec\s*<[^<>;]*>", "auto",
+                      *map(re.escape, sorted(named))])
+    declarator = rf"\b(?:{types})(?:\s*<[^<>;(){{}}]*>)?(?:\s+const)?\s*[*&]+\s*(?:const\s+)?\w+\s*[,;:=)\[]"
+    for match in re.finditer(declarator, text):
+        start = max(text.rfind(c, 0, match.start()) for c in "(,;{}")
+        if not SPACE.search(text, start + 1, match.end()):
+            source.breach(match.start(), f"no address space: {' '.join(match.group(0).split())}")
+
+
+def check_program_scope(source):
+    """A variable at program scope must be constant."""
+    text = re.sub(r"(?m)^#.*$", lambda m: " " * len(m.group(0)), source.text)
+    start = at = 0
+    while at < len(text):
+        c = text[at]
+        if c == "{":
+            if re.search(r"\bnamespace(?:\s+\w+)?\s*$", text[start:at]):
+                start = at + 1
+            elif "=" in text[start:at]:  # an initialiser: the declaration goes on
+                at = matching(text, at)
+            else:
+                at = matching(text, at)
+                if not re.search(r"\b(?:struct|class|enum|union)\b[^(]*$", text[start:at].split("{")[0]):
+                    start = at + 1
+        elif c == "}":
+            start = at + 1
+        elif c == "(":
+            at = matching(text, at)
+        elif c == ";":
+            declaration = re.sub(r"^\s*(?:\[\[[^\]]*\]\]\s*)*", "", text[start:at])
+            is_type = re.match(r"(?:using|typedef|template|struct|class|enum|union|static_assert)\b", declaration)
+            is_function = "(" in declaration.split("=")[0]
+            if declaration.strip() and not is_type and not is_function and not re.search(r"\bconstant\b", declaration):
+                source.breach(start + len(text[start:at]) - len(declaration),
+                              f"a variable at program scope that is not constant: {' '.join(declaration.split())[:60]}")
+            start = at + 1
+        at += 1
+
+
 def glue(kernels, instantiations):
     entries = []
     for kernel in kernels:
@@ -241,7 +326,8 @@ def glue(kernels, instantiations):
             kind = re.sub(r"\bconstant\b", "const", re.sub(r"\b(?:device|thread)\b", "", a["type"]))
             kind = " ".join(kind.split())
             if "buffer" in a:
-                values.append(f"tw::{'Reference' if a['reference'] else 'Pointer'}{{buffers[{a['buffer']}]}}")
+                how = "Reference" if a["reference"] else "Pointer"
+                values.append(f"tw::{how}{{buffers[{a['buffer']}]}}")
                 table.append(f'{{{a["buffer"]}, tw_{a["space"]}, {int(a["const"])}, "{a["name"]}"}}')
             else:
                 member, is_array = ATTRIBUTES[a["attribute"]]
@@ -258,7 +344,7 @@ def glue(kernels, instantiations):
                    f"tw_run_{number}([[maybe_unused]] const TwThread* at, "
                    "[[maybe_unused]] void* const* buffers) {")
         out.append(f"  {target}({', '.join(values)});\n}}")
-    out.append("extern \"C\" {\nextern TW_EXPORT const TwEntry tw_entries[];\nextern TW_EXPORT const int tw_entry_count;\n}")
+    out += ['extern "C" {', "extern TW_EXPORT const TwEntry tw_entries[];", "extern TW_EXPORT const int tw_entry_count;", "}"]
     out.append('const TwEntry tw_entries[] = {')
     for number, (name, _, kernel) in enumerate(entries):
         count = sum("buffer" in a for a in kernel["arguments"])
@@ -290,6 +376,9 @@ def main():
         sys.exit(3)
     source = Source(text)
     check_subset(source)
+    check_recursion(source)
+    check_address_spaces_named(source)
+    check_program_scope(source)
     kernels, instantiations = find_kernels(source)
     if not kernels:
         source.breaches.append(f"{arguments.source}:1: no kernel")

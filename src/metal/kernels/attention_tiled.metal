@@ -1,11 +1,10 @@
-// Tiled attention on a GPU: 32 threads, one query each, share K and V tiles of 16 keys in threadgroup memory, so that
-// a group reads every key once instead of 32 times. The recurrence per thread is that of attention.metal.
+// Every thread fetches all of its keys and values from device memory by itself.
 //
-// softmax(Q K^T / sqrt(D)) V for one head: Q, K, V and O are contiguous [N, D] in float32. The host defines
-// ATTENTION_N, ATTENTION_D and ATTENTION_CAUSAL before this text and launches ceil(N / 32) whole groups of 32 threads.
-//
-// What it still wastes: each thread reads the whole tile again from threadgroup memory for a single query, and every
-// product is a scalar multiply-add, although the GPU has matrix units.
+// Computes: O = softmax(Q K^T / sqrt(D)) V. Causal: query i sees keys 0 to i. Q, K, V and O are [N, D], row-major.
+// Idea: 32 threads, one query each, load a tile of 16 keys and values into threadgroup memory together and all read it
+// from there. The recurrence of each thread is that of attention.metal.
+// Launch: ceil(N / 32) whole groups of 32 threads, never N threads exactly: the last group's loads need all of its
+// threads. ATTENTION_N, ATTENTION_D and ATTENTION_CAUSAL as in attention.metal.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -22,11 +21,13 @@ kernel void attentionforward(device const float* Q [[buffer(0)]], device const f
   threadgroup float k_tile[TILE * D];
   threadgroup float v_tile[TILE * D];
 
-  // Hazard, helper threads: the last group has threads past the last query. They must not return early, because the
-  // others wait for them at every barrier and rely on their part of the loads. They own no row: they never write.
+  // [excerpt: helpers]
+  // Hazard, threads without a query: they own no row and never write, but must not leave, because the others count on
+  // their share of the loads and wait for them at every barrier.
   const uint query = group * THREADS + lane;
   const bool has_query = query < N;
-  const uint my_keys = has_query ? (CAUSAL ? query + 1 : N) : 0;  // this query sees [0, my_keys)
+  const uint my_keys = has_query ? (CAUSAL ? query + 1 : N) : 0;  // this query sees keys [0, my_keys)
+  // [end]
 
   float q[D];
   float u[D];
@@ -38,12 +39,15 @@ kernel void attentionforward(device const float* Q [[buffer(0)]], device const f
   float m = -FLT_MAX;
   float l = 0.0f;
 
-  // Hazard, uniform loops: the bound is that of the group's last query, the same number in all 32 threads. With a bound
-  // of its own, a causal thread would leave the loop early and miss barriers.
+  // [excerpt: tile_loop]
+  // Hazard, loop bounds: this one belongs to the group's last query and is the same number in all 32 threads. With a
+  // bound of its own, a causal thread would leave the loop early and miss barriers.
   const uint group_keys = CAUSAL ? min(N, (group + 1) * THREADS) : N;
   for (uint tile_start = 0; tile_start < group_keys; tile_start += TILE) {
-    // Lane i loads elements i, i + 32, ...: neighbours read neighbouring addresses. Hazard, the tail: the last tile may
-    // reach past the last key. Its elements are loaded as zero, never from behind the end of K and V.
+    // [end]
+    // [excerpt: load]
+    // Neighbouring lanes read neighbouring addresses. Hazard, the tail: the last tile may reach past the last key;
+    // what lies there is loaded as zero, never from behind the end of K and V.
     for (uint i = lane; i < TILE * D; i += THREADS) {
       const uint element = tile_start * D + i;
       k_tile[i] = element < N * D ? K[element] : 0.0f;
@@ -51,10 +55,12 @@ kernel void attentionforward(device const float* Q [[buffer(0)]], device const f
     }
     // Hazard, read after write: nobody may read the tile before everybody has written it.
     threadgroup_barrier(mem_flags::mem_threadgroup);
-
-    // Hazard, the tail again: a zero key has the score 0, not -inf, and would weigh exp(0 - m). Zeros alone are not
-    // enough: keys that this query does not see are left out of the loop.
+    // [end]
+    // [excerpt: exclude]
+    // Hazard, the tail again: a zero key has the score 0, not -inf, and would weigh exp(0 - m). Keys that this query
+    // does not see, past the end or in its future, are left out of the loop.
     const uint tile_keys = my_keys > tile_start ? min(TILE, my_keys - tile_start) : 0;
+    // [end]
     for (uint key = 0; key < tile_keys; ++key) {
       float score = 0.0f;
       for (uint d = 0; d < D; ++d) score += q[d] * k_tile[key * D + d];
@@ -67,9 +73,13 @@ kernel void attentionforward(device const float* Q [[buffer(0)]], device const f
       for (uint d = 0; d < D; ++d) u[d] = u[d] * alpha + weight * v_tile[key * D + d];
       m = m_new;
     }
+    // [excerpt: reuse]
     // Hazard, write after read: nobody may load the next tile over this one while somebody still reads it.
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    // [end]
   }
   if (!has_query) return;  // behind the last barrier
   for (uint d = 0; d < D; ++d) O[query * D + d] = u[d] / l;
 }
+
+// Still wasted: every product is one thread's multiply-add on operands from memory, although the GPU has matrix units.

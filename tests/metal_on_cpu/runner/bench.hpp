@@ -1,6 +1,7 @@
 #pragma once
 
-// The bench: executes a kernel launch, described as plain data, on host memory, and says what a GPU would have punished.
+// The bench: executes a kernel launch, described as plain data, on host memory, and says what a GPU would have
+// punished.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,13 +25,23 @@ enum class Access : std::uint8_t {
   scratch,  // poisoned, dropped
 };
 
+// Part of a sparse buffer that has contents; for outputs, the part that is copied back.
+struct Piece {
+  std::size_t offset = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 struct Buffer {
-  int index = 0;           // [[buffer(index)]]
-  std::string role;        // for messages
-  void* data = nullptr;    // host memory; unused for scratch
-  std::size_t bytes = 0;   // exact: one byte more is out of bounds
+  int index = 0;          // [[buffer(index)]]
+  std::string role;       // for messages
+  void* data = nullptr;   // host memory; unused for scratch
+  std::size_t bytes = 0;  // exact: one byte more is out of bounds
   Access access = Access::input;
   std::size_t offset = 0;  // the kernel's pointer starts here, as with setBuffer's offset
+  // Not empty: the buffer is sparse, zero but for these pieces, and may have many GiB (for tests of 64-bit offsets).
+  // `data` is unused. Bounds are checked as ever, races and uninitialised reads are not.
+  std::vector<Piece> pieces{};
 };
 
 // setBytes: scalars packed as the kernel's constant struct expects them.
@@ -40,16 +51,16 @@ struct Scalars {
 };
 
 struct Launch {
-  std::string source;    // path of the .metal file
-  std::string function;  // kernel or host_name
-  std::vector<std::pair<std::string, std::string>> constants;            // #defines: one compilation per set
-  std::vector<std::pair<std::string, std::int64_t>> runtime_constants;   // #defines that share one compilation: such a
-                                                                         // constant must not be an array length
+  std::string source;                                                   // path of the .metal file
+  std::string function;                                                 // kernel or host_name
+  std::vector<std::pair<std::string, std::string>> constants;           // #defines: one compilation per set
+  std::vector<std::pair<std::string, std::int64_t>> runtime_constants;  // #defines that share one compilation: such a
+                                                                        // constant must not be an array length
   std::vector<Buffer> buffers;
   std::vector<Scalars> scalars;
-  Size3 groups;                   // threadgroups in the grid
-  Size3 threads;                  // threads in a group
-  Size3 grid_threads{0, 0, 0};    // dispatchThreads: total threads, the last groups may be partial. 0: whole groups
+  Size3 groups;                 // threadgroups in the grid
+  Size3 threads;                // threads in a group
+  Size3 grid_threads{0, 0, 0};  // dispatchThreads: total threads, the last groups may be partial. 0: whole groups
 };
 
 enum class Order : std::uint8_t { forward, reverse, random };  // of lanes, simdgroups and groups
@@ -57,6 +68,7 @@ enum class Order : std::uint8_t { forward, reverse, random };  // of lanes, simd
 struct Schedule {
   Order order = Order::forward;
   std::uint64_t seed = 0;
+  bool flush_denormals = false;  // as Apple GPUs do in float32
 };
 
 enum class Mode : std::uint8_t {
@@ -78,11 +90,11 @@ struct Counts {
   std::uint64_t memory_instructions = 0;  // per simdgroup: loads and stores, neighbours merged up to 16 bytes a lane
   std::uint64_t matrix_products = 0;      // 8x8x8, per simdgroup
   std::uint64_t fma = 0, mul = 0, add = 0, compare = 0, divide = 0, exponential = 0, special = 0;  // outside products
-  std::uint64_t shuffles = 0, reductions = 0, votes = 0;  // per simdgroup
-  std::uint64_t simdgroup_barriers = 0;                   // per simdgroup
-  std::uint64_t threadgroup_barriers = 0;                 // per group
-  std::uint64_t longest_barriers = 0;                     // threadgroup barriers of the group that has most
-  std::uint64_t longest_slots = 0;                        // issue slots of the longest simdgroup (docs in counts.md)
+  std::uint64_t shuffles = 0, reductions = 0, votes = 0;                                           // per simdgroup
+  std::uint64_t simdgroup_barriers = 0;                                                            // per simdgroup
+  std::uint64_t threadgroup_barriers = 0;                                                          // per group
+  std::uint64_t longest_barriers = 0;  // threadgroup barriers of the group that has most
+  std::uint64_t longest_slots = 0;     // issue slots of the longest simdgroup (executor.cpp says what one is)
   std::uint64_t simdgroups = 0;
 };
 

@@ -17,6 +17,8 @@
 
 namespace tilewise::metal_bench {
 
+constexpr std::uint32_t simd_width = 32;
+
 class Executor {
  public:
   Executor(const Launch& launch, Schedule schedule, Mode mode, const Module& module, const TwEntry& entry,
@@ -55,8 +57,14 @@ class Executor {
   };
   struct Simdgroup {
     std::array<std::uint32_t, 2> sub{};  // simdgroup barriers so far that order device, threadgroup memory
-    std::uint64_t slots = 0;
-    std::uint64_t segment = 0;  // the most slots that a lane used since the last point where all lanes met
+    // Issue slots and memory instructions so far, and the most that a lane used since the last point where all met.
+    std::uint64_t slots = 0, memory = 0;
+    std::uint64_t segment_slots = 0, segment_memory = 0;
+    void close_segment() {
+      slots += segment_slots;
+      memory += segment_memory;
+      segment_slots = segment_memory = 0;
+    }
   };
   // Accesses of the running lane since it was switched to; neighbours merge up to 16 bytes.
   struct Stream {
@@ -107,7 +115,7 @@ class Executor {
   std::vector<Simdgroup> simdgroups_;
   void* scheduler_stack_ = nullptr;
   Lane* running_ = nullptr;
-  std::uint32_t combining_ = 0;       // simdgroup whose collective operation runs now
+  std::uint32_t combining_ = 0;  // simdgroup whose collective operation runs now
   std::uintptr_t combine_site_ = 0;
   bool in_combine_ = false;
   bool dead_ = false;  // a finding after which the launch cannot go on

@@ -8,8 +8,8 @@
 #error "the bench's context switch is written for x86-64 (System V)"
 #endif
 
-// Callee-saved registers go on the old stack, the new stack's are taken off. x87 and MXCSR control words are the same in
-// all lanes.
+// Callee-saved registers go on the old stack, the new stack's are taken off. x87 and MXCSR control words are the same
+// in all lanes.
 asm(R"(
 .text
 .globl tw_switch_fiber
@@ -65,12 +65,12 @@ void* FiberStacks::prepare(std::size_t fiber, void (*entry)(void*), void* argume
   auto* slot = reinterpret_cast<std::uintptr_t*>(top & ~std::uintptr_t{15});
   slot -= 2;  // tw_start_fiber calls with the stack aligned to 16 bytes
   *--slot = reinterpret_cast<std::uintptr_t>(&tw_start_fiber);
-  *--slot = 0;                                             // rbp
-  *--slot = reinterpret_cast<std::uintptr_t>(entry);       // rbx
-  *--slot = reinterpret_cast<std::uintptr_t>(argument);    // r12
-  *--slot = 0;                                             // r13
-  *--slot = 0;                                             // r14
-  *--slot = 0;                                             // r15
+  *--slot = 0;                                           // rbp
+  *--slot = reinterpret_cast<std::uintptr_t>(entry);     // rbx
+  *--slot = reinterpret_cast<std::uintptr_t>(argument);  // r12
+  *--slot = 0;                                           // r13
+  *--slot = 0;                                           // r14
+  *--slot = 0;                                           // r15
   return slot;
 }
 

@@ -61,20 +61,20 @@ unsigned tw_lane_index() { return running_executor()->lane_index(); }
 void tw_report(const char* kind, const char* message) { running_executor()->report(kind, message); }
 
 void __tsan_init() {}
-#define TW_HOOK(size)                                                                                       \
-  void __tsan_read##size(void* p) { on_access(p, size, false, RETURN_SITE); }                               \
-  void __tsan_write##size(void* p) { on_access(p, size, true, RETURN_SITE); }                               \
-  void __tsan_unaligned_read##size(void* p) { on_access(p, size, false, RETURN_SITE); }                     \
-  void __tsan_unaligned_write##size(void* p) { on_access(p, size, true, RETURN_SITE); }                     \
-  void __tsan_volatile_read##size(void* p) { on_access(p, size, false, RETURN_SITE); }                      \
-  void __tsan_volatile_write##size(void* p) { on_access(p, size, true, RETURN_SITE); }                      \
-  void __tsan_read_write##size(void* p) {                                                                   \
-    on_access(p, size, false, RETURN_SITE);                                                                 \
-    on_access(p, size, true, RETURN_SITE);                                                                  \
-  }                                                                                                         \
-  void __tsan_unaligned_read_write##size(void* p) {                                                         \
-    on_access(p, size, false, RETURN_SITE);                                                                 \
-    on_access(p, size, true, RETURN_SITE);                                                                  \
+#define TW_HOOK(size)                                                                   \
+  void __tsan_read##size(void* p) { on_access(p, size, false, RETURN_SITE); }           \
+  void __tsan_write##size(void* p) { on_access(p, size, true, RETURN_SITE); }           \
+  void __tsan_unaligned_read##size(void* p) { on_access(p, size, false, RETURN_SITE); } \
+  void __tsan_unaligned_write##size(void* p) { on_access(p, size, true, RETURN_SITE); } \
+  void __tsan_volatile_read##size(void* p) { on_access(p, size, false, RETURN_SITE); }  \
+  void __tsan_volatile_write##size(void* p) { on_access(p, size, true, RETURN_SITE); }  \
+  void __tsan_read_write##size(void* p) {                                               \
+    on_access(p, size, false, RETURN_SITE);                                             \
+    on_access(p, size, true, RETURN_SITE);                                              \
+  }                                                                                     \
+  void __tsan_unaligned_read_write##size(void* p) {                                     \
+    on_access(p, size, false, RETURN_SITE);                                             \
+    on_access(p, size, true, RETURN_SITE);                                              \
   }
 TW_HOOK(1)
 TW_HOOK(2)
@@ -142,7 +142,7 @@ void install_fault_handler() {
   alternative.ss_sp = stack;
   alternative.ss_size = sizeof stack;
   sigaltstack(&alternative, nullptr);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigaction(SIGSEGV, &action, nullptr);

@@ -18,14 +18,14 @@ struct Touch {
   std::uint32_t thread = 0;  // group * threads per group + index; collective_bit for a matrix operation
   std::uint32_t epoch = 0;   // counts the threadgroup barriers that order this memory; starts anew in each group
   std::uint32_t sub = 0;
-  std::uint32_t site = 0;    // code address, relative to the module
+  std::uint32_t site = 0;  // code address, relative to the module
 };
 constexpr std::uint32_t collective_bit = 0x80000000U;
 
 struct Cell {
   Touch write;
-  std::array<Touch, 3> reads;      // the last two readers, and the last one from another simdgroup
-  std::uint32_t initialised = 0;   // threadgroup memory: serial of the group that wrote it; device: 1
+  std::array<Touch, 3> reads;     // the last two readers, and the last one from another simdgroup
+  std::uint32_t initialised = 0;  // threadgroup memory: serial of the group that wrote it; device: 1
 };
 
 // Memory between unmapped pages. Its end, rounded up to 16 bytes, lies at the end of a page.

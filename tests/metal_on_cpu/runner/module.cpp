@@ -68,11 +68,12 @@ std::string content(const fs::path& path) {
 std::uint64_t environment_hash() {
   static const std::uint64_t value = [] {
     std::vector<fs::path> files{fs::path(bench_dir) / "translate.py", fs::path(src_dir) / "metal" / "flatten.py"};
-    for (const fs::path& root : {fs::path(bench_dir) / "include", fs::path(bench_dir) / "lint", fs::path(src_dir) / "core",
-                                 fs::path(src_dir) / "metal"}) {
+    for (const fs::path& root : {fs::path(bench_dir) / "include", fs::path(bench_dir) / "lint",
+                                 fs::path(src_dir) / "core", fs::path(src_dir) / "metal"}) {
       if (!fs::exists(root)) continue;
       for (const auto& entry : fs::recursive_directory_iterator(root)) {
-        if (entry.is_regular_file() && entry.path().extension() != ".pyc") files.push_back(entry.path());
+        if (entry.is_regular_file() && entry.path().extension() != ".pyc" && entry.path().extension() != ".cpp")
+          files.push_back(entry.path());
       }
     }
     std::ranges::sort(files);
@@ -123,10 +124,12 @@ std::string flags_of(Mode mode) {
       "-Wno-deprecated-copy -DTW_METAL_ON_CPU -D__METAL_VERSION__=310";
   if (__builtin_cpu_supports("fma")) flags += " -mfma";  // else libm's, slower
   if (mode == Mode::plain) return flags + " -O2";
-  flags += " -O1 -fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write=1";
+  flags +=
+      " -O1 -fsanitize=thread -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-read-before-write=1";
   if (mode == Mode::checked) {
-    return flags + " -fsanitize=array-bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow,"
-                   "float-cast-overflow,bool";
+    return flags +
+           " -fsanitize=array-bounds,alignment,shift,integer-divide-by-zero,signed-integer-overflow,"
+           "float-cast-overflow,bool";
   }
   return flags + " -DTW_COUNTING";
 }
@@ -157,9 +160,10 @@ std::string build_module(const Launch& launch, Mode mode, std::vector<Finding>& 
   const Ran translated = shell(translate_command(launch, " --cpp " + quoted(cpp)));
   if (translated.status == 3) return fail("subset", translated.output);
   if (translated.status != 0) return fail("compile", translated.output);
-  const Ran compiled = shell("clang++-19 " + flags + " -ferror-limit=5 -fno-caret-diagnostics -I" + quoted(std::string(bench_dir) + "/include") + " -c " +
-                             quoted(cpp) + " -o " + quoted(unique + ".o") + " && clang++-19 -shared -o " +
-                             quoted(unique + ".so") + " " + quoted(unique + ".o") + " -lm");
+  const Ran compiled =
+      shell("clang++-19 " + flags + " -ferror-limit=5 -fno-caret-diagnostics -I" +
+            quoted(std::string(bench_dir) + "/include") + " -c " + quoted(cpp) + " -o " + quoted(unique + ".o") +
+            " && clang++-19 -shared -o " + quoted(unique + ".so") + " " + quoted(unique + ".o") + " -lm");
   if (compiled.status != 0) return fail("compile", compiled.output);
   fs::remove(unique + ".o");
   fs::rename(cpp, stem.string() + ".cpp");
@@ -207,7 +211,8 @@ Module::Module(const std::string& path, const Launch& launch) : path_(path) {
         if (info->dlpi_addr != wanted.base) return 0;
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const ElfW(Phdr)& header = info->dlpi_phdr[i];
-          if (header.p_type == PT_LOAD) wanted.end = std::max(wanted.end, wanted.base + header.p_vaddr + header.p_memsz);
+          if (header.p_type == PT_LOAD)
+            wanted.end = std::max(wanted.end, wanted.base + header.p_vaddr + header.p_memsz);
         }
         return 1;
       },
@@ -229,9 +234,16 @@ const TwEntry* Module::find(const std::string& function) const {
 
 std::string Module::line_of(std::uintptr_t return_address) const {
   if (!contains(return_address)) return "the bench";
+  static std::map<std::string, std::string> known;  // starting the symbolizer costs more than a small launch
+  std::string& line = known[path_ + "@" + std::to_string(return_address - base_)];
+  if (line.empty()) line = symbolized(return_address - 1 - base_);
+  return line;
+}
+
+std::string Module::symbolized(std::uintptr_t offset) const {
   std::ostringstream command;
   command << "llvm-symbolizer-19 --inlining --functions=none --output-style=GNU --obj=" << quoted(path_) << " 0x"
-          << std::hex << return_address - 1 - base_;
+          << std::hex << offset;
   const Ran ran = shell(command.str());
   // Frames from the innermost outwards; the kernel's own is the first that is not one of the bench's headers.
   std::istringstream in(ran.output);

@@ -30,6 +30,8 @@ class Module {
   [[nodiscard]] std::string line_of(std::uintptr_t return_address) const;
 
  private:
+  [[nodiscard]] std::string symbolized(std::uintptr_t offset) const;
+
   std::string path_;
   void* handle_ = nullptr;
   TwCounts* counts_ = nullptr;

@@ -47,6 +47,7 @@ enum TwCollective {
   tw_op_vote,
   tw_op_matrix_product,
   tw_op_matrix_memory,
+  tw_op_matrix_memory_transposed,
   tw_op_simdgroup_barrier
 };
 

@@ -39,61 +39,61 @@ TW_INLINE To as_type(From x) {
 }
 
 // Binary functions of which one argument or both are swizzles.
-#define TW_SWIZZLED_2(name)                                                     \
-  template <class V, class T, int... I>                                         \
-  TW_INLINE auto name(const swizzle<V, T, I...>& v, const V& w) {               \
-    return name(V(v), w);                                                       \
-  }                                                                             \
-  template <class V, class T, int... I>                                         \
-  TW_INLINE auto name(const V& v, const swizzle<V, T, I...>& w) {               \
-    return name(v, V(w));                                                       \
-  }                                                                             \
-  template <class V, class T, int... I, int... J>                               \
+#define TW_SWIZZLED_2(name)                                                         \
+  template <class V, class T, int... I>                                             \
+  TW_INLINE auto name(const swizzle<V, T, I...>& v, const V& w) {                   \
+    return name(V(v), w);                                                           \
+  }                                                                                 \
+  template <class V, class T, int... I>                                             \
+  TW_INLINE auto name(const V& v, const swizzle<V, T, I...>& w) {                   \
+    return name(v, V(w));                                                           \
+  }                                                                                 \
+  template <class V, class T, int... I, int... J>                                   \
   TW_INLINE auto name(const swizzle<V, T, I...>& v, const swizzle<V, T, J...>& w) { \
-    return name(V(v), V(w));                                                    \
+    return name(V(v), V(w));                                                        \
   }
 
 // f(float) -> float on raw values; the counter says what one evaluation costs.
-#define TW_FLOAT_1(name, expression, counter)          \
-  TW_INLINE tw_float name(tw_float x_) {               \
-    counter;                                           \
-    const float x = tw::raw(x_);                       \
-    return tw_float(expression);                       \
-  }                                                    \
-  TW_INLINE half name(half h) {                        \
-    const float x = static_cast<float>(h);             \
-    return static_cast<half>(expression);              \
-  }                                                    \
-  template <class T, int N>                            \
-  TW_INLINE vec<T, N> name(vec<T, N> v) {              \
-    vec<T, N> r;                                       \
-    for (int i = 0; i < N; ++i) r[i] = name(v[i]);     \
-    return r;                                          \
-  }                                                    \
-  template <class V, class T, int... I>                \
-  TW_INLINE V name(const swizzle<V, T, I...>& v) {     \
-    return name(V(v));                                 \
+#define TW_FLOAT_1(name, expression, counter)      \
+  TW_INLINE tw_float name(tw_float x_) {           \
+    counter;                                       \
+    const float x = tw::raw(x_);                   \
+    return tw_float(expression);                   \
+  }                                                \
+  TW_INLINE half name(half h) {                    \
+    const float x = static_cast<float>(h);         \
+    return static_cast<half>(expression);          \
+  }                                                \
+  template <class T, int N>                        \
+  TW_INLINE vec<T, N> name(vec<T, N> v) {          \
+    vec<T, N> r;                                   \
+    for (int i = 0; i < N; ++i) r[i] = name(v[i]); \
+    return r;                                      \
+  }                                                \
+  template <class V, class T, int... I>            \
+  TW_INLINE V name(const swizzle<V, T, I...>& v) { \
+    return name(V(v));                             \
   }
-#define TW_FLOAT_2(name, expression, counter)          \
-  TW_INLINE tw_float name(tw_float x_, tw_float y_) {  \
-    counter;                                           \
-    const float x = tw::raw(x_), y = tw::raw(y_);      \
-    return tw_float(expression);                       \
-  }                                                    \
-  TW_INLINE half name(half x_, half y_) {              \
+#define TW_FLOAT_2(name, expression, counter)                           \
+  TW_INLINE tw_float name(tw_float x_, tw_float y_) {                   \
+    counter;                                                            \
+    const float x = tw::raw(x_), y = tw::raw(y_);                       \
+    return tw_float(expression);                                        \
+  }                                                                     \
+  TW_INLINE half name(half x_, half y_) {                               \
     const float x = static_cast<float>(x_), y = static_cast<float>(y_); \
-    return static_cast<half>(expression);              \
-  }                                                    \
-  template <class T, int N>                            \
-  TW_INLINE vec<T, N> name(vec<T, N> v, vec<T, N> w) { \
-    vec<T, N> r;                                       \
-    for (int i = 0; i < N; ++i) r[i] = name(v[i], w[i]); \
-    return r;                                          \
-  }                                                    \
-  template <class T, int N>                            \
-  TW_INLINE vec<T, N> name(vec<T, N> v, T w) {         \
-    return name(v, vec<T, N>(w));                      \
-  }                                                    \
+    return static_cast<half>(expression);                               \
+  }                                                                     \
+  template <class T, int N>                                             \
+  TW_INLINE vec<T, N> name(vec<T, N> v, vec<T, N> w) {                  \
+    vec<T, N> r;                                                        \
+    for (int i = 0; i < N; ++i) r[i] = name(v[i], w[i]);                \
+    return r;                                                           \
+  }                                                                     \
+  template <class T, int N>                                             \
+  TW_INLINE vec<T, N> name(vec<T, N> v, T w) {                          \
+    return name(v, vec<T, N>(w));                                       \
+  }                                                                     \
   TW_SWIZZLED_2(name)
 
 TW_FLOAT_1(exp, __builtin_expf(x), TW_COUNT(exponential))
@@ -119,16 +119,17 @@ TW_FLOAT_1(sign, (x > 0 ? 1.0f : x < 0 ? -1.0f : x), TW_COUNT(compare))
 TW_FLOAT_2(pow, __builtin_powf(x, y), TW_COUNT(special))
 TW_FLOAT_2(fmod, __builtin_fmodf(x, y), TW_COUNT(special))
 TW_FLOAT_2(copysign, __builtin_copysignf(x, y), TW_COUNT(special))
-TW_FLOAT_2(fmax, __builtin_fmaxf(x, y), TW_COUNT(compare))  // drops a NaN when the other argument is a number, as on the GPU
+TW_FLOAT_2(fmax, __builtin_fmaxf(x, y),
+           TW_COUNT(compare))  // drops a NaN when the other argument is a number, as on the GPU
 TW_FLOAT_2(fmin, __builtin_fminf(x, y), TW_COUNT(compare))
 
 // max, min, abs and clamp exist for integers too; arguments of different types are ambiguous, as in MSL.
 TW_FLOAT_1(abs, __builtin_fabsf(x), (void)0)
 TW_FLOAT_2(max, __builtin_fmaxf(x, y), TW_COUNT(compare))
 TW_FLOAT_2(min, __builtin_fminf(x, y), TW_COUNT(compare))
-#define TW_INTEGER(T)                                                  \
-  TW_INLINE constexpr T max(T x, T y) { return x < y ? y : x; }        \
-  TW_INLINE constexpr T min(T x, T y) { return y < x ? y : x; }        \
+#define TW_INTEGER(T)                                                                               \
+  TW_INLINE constexpr T max(T x, T y) { return x < y ? y : x; }                                     \
+  TW_INLINE constexpr T min(T x, T y) { return y < x ? y : x; }                                     \
   TW_INLINE constexpr T clamp(T x, T low, T high) { return x < low ? low : (high < x ? high : x); } \
   TW_INLINE constexpr T abs(T x) { return x < T(0) ? T(T(0) - x) : x; }
 TW_INTEGER(char)
@@ -202,13 +203,34 @@ TW_INLINE uint mulhi(uint a, uint b) { return static_cast<uint>((static_cast<ulo
 TW_INLINE ulong mulhi(ulong a, ulong b) { return static_cast<ulong>((static_cast<unsigned __int128>(a) * b) >> 64); }
 
 // The bench has one precision for all three.
-#define TW_PRECISIONS                                                                                      \
-  using metal::abs; using metal::ceil; using metal::clamp; using metal::cos; using metal::exp;             \
-  using metal::exp10; using metal::exp2; using metal::fabs; using metal::floor; using metal::fma;          \
-  using metal::fmax; using metal::fmin; using metal::fmod; using metal::log; using metal::log10;           \
-  using metal::log2; using metal::max; using metal::min; using metal::pow; using metal::rint;              \
-  using metal::round; using metal::rsqrt; using metal::sign; using metal::sin; using metal::sqrt;          \
-  using metal::tanh; using metal::trunc;
+#define TW_PRECISIONS \
+  using metal::abs;   \
+  using metal::ceil;  \
+  using metal::clamp; \
+  using metal::cos;   \
+  using metal::exp;   \
+  using metal::exp10; \
+  using metal::exp2;  \
+  using metal::fabs;  \
+  using metal::floor; \
+  using metal::fma;   \
+  using metal::fmax;  \
+  using metal::fmin;  \
+  using metal::fmod;  \
+  using metal::log;   \
+  using metal::log10; \
+  using metal::log2;  \
+  using metal::max;   \
+  using metal::min;   \
+  using metal::pow;   \
+  using metal::rint;  \
+  using metal::round; \
+  using metal::rsqrt; \
+  using metal::sign;  \
+  using metal::sin;   \
+  using metal::sqrt;  \
+  using metal::tanh;  \
+  using metal::trunc;
 namespace fast {
 TW_PRECISIONS
 TW_FLOAT_2(divide, x / y, TW_COUNT(divide))
@@ -221,12 +243,12 @@ TW_FLOAT_2(divide, x / y, TW_COUNT(divide))
 
 template <class T>
 struct numeric_limits;
-#define TW_INTEGER_LIMITS(T, lo, hi)                \
-  template <>                                       \
-  struct numeric_limits<T> {                        \
-    static constexpr T max() { return hi; }         \
-    static constexpr T min() { return lo; }         \
-    static constexpr T lowest() { return lo; }      \
+#define TW_INTEGER_LIMITS(T, lo, hi)           \
+  template <>                                  \
+  struct numeric_limits<T> {                   \
+    static constexpr T max() { return hi; }    \
+    static constexpr T min() { return lo; }    \
+    static constexpr T lowest() { return lo; } \
   };
 TW_INTEGER_LIMITS(int, INT_MIN, INT_MAX)
 TW_INTEGER_LIMITS(uint, 0u, UINT_MAX)

@@ -152,18 +152,23 @@ TW_INLINE void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_
 template <class T>
 TW_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const T* memory, ulong elements_per_row = 8,
                               vec<ulong, 2> matrix_origin = vec<ulong, 2>(0ul), bool transpose_matrix = false) {
-  tw::MatrixMemory<T> block = {&m.elements[0], const_cast<T*>(memory), elements_per_row,
-                               static_cast<long>(matrix_origin.x), static_cast<long>(matrix_origin.y),
+  tw::MatrixMemory<T> block = {&m.elements[0],
+                               const_cast<T*>(memory),
+                               elements_per_row,
+                               static_cast<long>(matrix_origin.x),
+                               static_cast<long>(matrix_origin.y),
                                transpose_matrix};
-  tw_collective(tw_op_matrix_memory, &block, &tw::matrix_memory<T, false>);
+  tw_collective(transpose_matrix ? tw_op_matrix_memory_transposed : tw_op_matrix_memory, &block,
+                &tw::matrix_memory<T, false>);
 }
 template <class T>
 TW_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, T* memory, ulong elements_per_row = 8,
                                vec<ulong, 2> matrix_origin = vec<ulong, 2>(0ul), bool transpose_matrix = false) {
-  tw::MatrixMemory<T> block = {const_cast<T*>(&m.elements[0]), memory, elements_per_row,
-                               static_cast<long>(matrix_origin.x), static_cast<long>(matrix_origin.y),
-                               transpose_matrix};
-  tw_collective(tw_op_matrix_memory, &block, &tw::matrix_memory<T, true>);
+  tw::MatrixMemory<T> block = {
+      const_cast<T*>(&m.elements[0]),     memory,          elements_per_row, static_cast<long>(matrix_origin.x),
+      static_cast<long>(matrix_origin.y), transpose_matrix};
+  tw_collective(transpose_matrix ? tw_op_matrix_memory_transposed : tw_op_matrix_memory, &block,
+                &tw::matrix_memory<T, true>);
 }
 
 }  // namespace metal

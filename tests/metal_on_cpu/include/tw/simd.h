@@ -67,29 +67,41 @@ struct PickDown {
 
 struct Sum {
   template <class T>
-  static T apply(T a, T b) { return a + b; }
+  static T apply(T a, T b) {
+    return a + b;
+  }
 };
 struct Multiply {
   template <class T>
-  static T apply(T a, T b) { return a * b; }
+  static T apply(T a, T b) {
+    return a * b;
+  }
 };
 struct Max {
   static float apply(float a, float b) { return __builtin_fmaxf(a, b); }
   template <class T>
-  static T apply(T a, T b) { return a < b ? b : a; }
+  static T apply(T a, T b) {
+    return a < b ? b : a;
+  }
 };
 struct Min {
   static float apply(float a, float b) { return __builtin_fminf(a, b); }
   template <class T>
-  static T apply(T a, T b) { return b < a ? b : a; }
+  static T apply(T a, T b) {
+    return b < a ? b : a;
+  }
 };
 struct And {
   template <class T>
-  static T apply(T a, T b) { return a & b; }
+  static T apply(T a, T b) {
+    return a & b;
+  }
 };
 struct Or {
   template <class T>
-  static T apply(T a, T b) { return a | b; }
+  static T apply(T a, T b) {
+    return a | b;
+  }
 };
 
 template <class T>
@@ -179,29 +191,53 @@ TW_INLINE Vote cast_vote(bool x) {
 namespace metal {
 
 template <class T>
-TW_INLINE T simd_shuffle(T x, ushort lane) { return tw::shuffle<tw::PickLane>(x, lane); }
+TW_INLINE T simd_shuffle(T x, ushort lane) {
+  return tw::shuffle<tw::PickLane>(x, lane);
+}
 template <class T>
-TW_INLINE T simd_shuffle_xor(T x, ushort mask) { return tw::shuffle<tw::PickXor>(x, mask); }
+TW_INLINE T simd_shuffle_xor(T x, ushort mask) {
+  return tw::shuffle<tw::PickXor>(x, mask);
+}
 template <class T>
-TW_INLINE T simd_shuffle_up(T x, ushort delta) { return tw::shuffle<tw::PickUp>(x, delta); }
+TW_INLINE T simd_shuffle_up(T x, ushort delta) {
+  return tw::shuffle<tw::PickUp>(x, delta);
+}
 template <class T>
-TW_INLINE T simd_shuffle_down(T x, ushort delta) { return tw::shuffle<tw::PickDown>(x, delta); }
+TW_INLINE T simd_shuffle_down(T x, ushort delta) {
+  return tw::shuffle<tw::PickDown>(x, delta);
+}
 template <class T>
-TW_INLINE T simd_broadcast(T x, ushort lane) { return tw::shuffle<tw::PickLane>(x, lane); }
+TW_INLINE T simd_broadcast(T x, ushort lane) {
+  return tw::shuffle<tw::PickLane>(x, lane);
+}
 template <class T>
-TW_INLINE T simd_broadcast_first(T x) { return tw::shuffle<tw::PickLane>(x, 0); }
+TW_INLINE T simd_broadcast_first(T x) {
+  return tw::shuffle<tw::PickLane>(x, 0);
+}
 template <class T>
-TW_INLINE T simd_sum(T x) { return tw::reduction<tw::Sum>(x); }
+TW_INLINE T simd_sum(T x) {
+  return tw::reduction<tw::Sum>(x);
+}
 template <class T>
-TW_INLINE T simd_product(T x) { return tw::reduction<tw::Multiply>(x); }
+TW_INLINE T simd_product(T x) {
+  return tw::reduction<tw::Multiply>(x);
+}
 template <class T>
-TW_INLINE T simd_max(T x) { return tw::reduction<tw::Max>(x); }
+TW_INLINE T simd_max(T x) {
+  return tw::reduction<tw::Max>(x);
+}
 template <class T>
-TW_INLINE T simd_min(T x) { return tw::reduction<tw::Min>(x); }
+TW_INLINE T simd_min(T x) {
+  return tw::reduction<tw::Min>(x);
+}
 template <class T>
-TW_INLINE T simd_and(T x) { return tw::reduction<tw::And>(x); }
+TW_INLINE T simd_and(T x) {
+  return tw::reduction<tw::And>(x);
+}
 template <class T>
-TW_INLINE T simd_or(T x) { return tw::reduction<tw::Or>(x); }
+TW_INLINE T simd_or(T x) {
+  return tw::reduction<tw::Or>(x);
+}
 
 class simd_vote {
  public:

@@ -28,11 +28,11 @@ typedef _Float16 half;
 
 #ifdef TW_COUNTING
 extern "C" __attribute__((visibility("hidden"))) TwCounts tw_counts;
-#define TW_COUNT(field)                            \
-  do {                                             \
-    if (!__builtin_is_constant_evaluated()) {      \
+#define TW_COUNT(field)                                \
+  do {                                                 \
+    if (!__builtin_is_constant_evaluated()) {          \
       asm volatile("incq %0" : "+m"(tw_counts.field)); \
-    }                                              \
+    }                                                  \
   } while (0)
 
 namespace tw {
@@ -44,10 +44,12 @@ struct Product;
 struct Float {
   float v;
   Float() = default;
-  template <class T, class = typename std::enable_if<std::is_arithmetic<T>::value || std::is_same<T, half>::value>::type>
+  template <class T,
+            class = typename std::enable_if<std::is_arithmetic<T>::value || std::is_same<T, half>::value>::type>
   constexpr Float(T x) : v(static_cast<float>(x)) {}
   constexpr Float(Product p);
-  template <class T, class = typename std::enable_if<std::is_arithmetic<T>::value || std::is_same<T, half>::value>::type>
+  template <class T,
+            class = typename std::enable_if<std::is_arithmetic<T>::value || std::is_same<T, half>::value>::type>
   constexpr explicit operator T() const {
     return static_cast<T>(v);
   }
@@ -98,30 +100,46 @@ constexpr Float operator/(Float a, Float b) {
 constexpr Float operator-(Float a) { return Float(-a.v); }  // negation is a source modifier
 constexpr Float operator+(Float a) { return a; }
 template <class P>
-constexpr if_product<P> operator+(P p, Float c) { return fused(p, c.v); }
+constexpr if_product<P> operator+(P p, Float c) {
+  return fused(p, c.v);
+}
 template <class P>
-constexpr if_product<P> operator+(Float c, P p) { return fused(p, c.v); }
+constexpr if_product<P> operator+(Float c, P p) {
+  return fused(p, c.v);
+}
 template <class P>
-constexpr if_product<P> operator-(P p, Float c) { return fused(p, -c.v); }
+constexpr if_product<P> operator-(P p, Float c) {
+  return fused(p, -c.v);
+}
 template <class P>
-constexpr if_product<P> operator-(Float c, P p) { return fused(Product{-p.a, p.b}, c.v); }
+constexpr if_product<P> operator-(Float c, P p) {
+  return fused(Product{-p.a, p.b}, c.v);
+}
 template <class P, class R, class = if_product<R>>
-constexpr if_product<P> operator+(P p, R r) { return fused(p, Float(r).v); }
+constexpr if_product<P> operator+(P p, R r) {
+  return fused(p, Float(r).v);
+}
 template <class P, class R, class = if_product<R>>
-constexpr if_product<P> operator-(P p, R r) { return fused(p, -Float(r).v); }
+constexpr if_product<P> operator-(P p, R r) {
+  return fused(p, -Float(r).v);
+}
 constexpr Float& Float::operator+=(Float x) { return *this = *this + x; }
 constexpr Float& Float::operator-=(Float x) { return *this = *this - x; }
 constexpr Float& Float::operator*=(Float x) { return *this = Float(*this * x); }
 constexpr Float& Float::operator/=(Float x) { return *this = *this / x; }
 template <class P, class>
-constexpr Float& Float::operator+=(P p) { return *this = fused(p, v); }
+constexpr Float& Float::operator+=(P p) {
+  return *this = fused(p, v);
+}
 template <class P, class>
-constexpr Float& Float::operator-=(P p) { return *this = fused(Product{-p.a, p.b}, v); }
+constexpr Float& Float::operator-=(P p) {
+  return *this = fused(Product{-p.a, p.b}, v);
+}
 
-#define TW_COMPARISON(op)                          \
-  constexpr bool operator op(Float a, Float b) {   \
-    TW_COUNT(compare);                             \
-    return a.v op b.v;                             \
+#define TW_COMPARISON(op)                        \
+  constexpr bool operator op(Float a, Float b) { \
+    TW_COUNT(compare);                           \
+    return a.v op b.v;                           \
   }
 TW_COMPARISON(<)
 TW_COMPARISON(<=)
