@@ -1,5 +1,5 @@
 // From a Problem to the launches that compute it.
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,6 +15,7 @@
 namespace tilewise::metal {
 namespace {
 
+using msl::DecodeArguments;
 using msl::ForwardArguments;
 
 constexpr std::int64_t max_rows = std::int64_t{1} << 30;  // positions are 32-bit in kernels
@@ -205,6 +206,21 @@ Verdict common_limits(const Problem& p) {
   return yes();
 }
 
+std::vector<std::pair<std::string, std::string>> forward_constants(const Problem& p, const ForwardTile& tile,
+                                                                   bool is_staged, bool is_aligned) {
+  const auto flag = [](bool x) { return std::string(x ? "1" : "0"); };
+  return {{"ATTENTION_T", msl_name_of(p.dtype)},
+          {"ATTENTION_D", std::to_string(padded_dim(p.head_dim))},
+          {"ATTENTION_DV", std::to_string(v_columns(p.v_dim))},
+          {"ATTENTION_ROW_BLOCKS", std::to_string(tile.row_blocks)},
+          {"ATTENTION_KEY_BLOCKS", std::to_string(tile.key_blocks)},
+          {"ATTENTION_SIMDGROUPS", std::to_string(tile.simdgroups)},
+          {"ATTENTION_STAGED", flag(is_staged)},
+          {"ATTENTION_ALIGNED", flag(is_aligned)},
+          {"ATTENTION_CACHE_Q", flag(tile.cache_q)},
+          {"ATTENTION_TERMS", flag(has_terms(p))}};
+}
+
 LaunchPlan build_forward(const Problem& p) {
   const ForwardChoice choice = choose_forward(p);
   const ForwardTile& tile = choice.tile;
@@ -216,16 +232,7 @@ LaunchPlan build_forward(const Problem& p) {
   KernelLaunch launch;
   launch.source = "forward.metal";
   launch.function = "attention_forward";
-  launch.constants = {{"ATTENTION_T", msl_name_of(p.dtype)},
-                      {"ATTENTION_D", std::to_string(padded_d)},
-                      {"ATTENTION_DV", std::to_string(columns)},
-                      {"ATTENTION_ROW_BLOCKS", std::to_string(tile.row_blocks)},
-                      {"ATTENTION_KEY_BLOCKS", std::to_string(tile.key_blocks)},
-                      {"ATTENTION_SIMDGROUPS", std::to_string(tile.simdgroups)},
-                      {"ATTENTION_STAGED", choice.is_staged ? "1" : "0"},
-                      {"ATTENTION_ALIGNED", choice.is_aligned ? "1" : "0"},
-                      {"ATTENTION_CACHE_Q", tile.cache_q ? "1" : "0"},
-                      {"ATTENTION_TERMS", has_terms(p) ? "1" : "0"}};
+  launch.constants = forward_constants(p, tile, choice.is_staged, choice.is_aligned);
   launch.buffers = call_buffers(p);
   const ForwardArguments arguments = arguments_of(p);
   launch.scalars_index = forward_scalars_index;
@@ -255,8 +262,113 @@ TileShape forward_tile(const Problem&) { return {8, 8}; }
 
 int rank_forward(const Problem&) { return 10; }
 
+// ---------------------------------------------------------------------------------------------- decode and merge
+
+struct DecodeChoice {
+  ForwardTile tile;
+  std::int64_t rows;  // that share one reading of K and V: Sq times the heads of a group
+  std::int64_t row_tiles;
+  std::int64_t split_keys;
+  std::int64_t splits;
+};
+
+DecodeChoice choose_decode(const Problem& p) {
+  DecodeChoice choice{};
+  choice.rows = p.q_len * (p.kv_heads > 0 ? p.q_heads / p.kv_heads : 0);
+  const auto element_bytes = static_cast<int>(size_of(p.dtype));
+  using Table = std::span<const ForwardTile>;
+  const Table table = choice.rows <= 8 ? Table(direct_small_tiles) : Table(direct_tiles);
+  choice.tile = row_for(table, padded_dim(p.head_dim), element_bytes);
+  choice.row_tiles = core::ceil_div(choice.rows, 8 * choice.tile.row_blocks);
+  const std::int64_t grain = 8 * choice.tile.key_blocks;
+  if (p.batch_invariant) {  // cut without looking at the batch or the GPU
+    choice.split_keys = invariant_split_keys;
+  } else {
+    const std::int64_t wanted = waves_for_16_rows * simdgroups_per_core * std::max(1U, gpu_of(p.machine.features).cores);
+    const std::int64_t others = std::max<std::int64_t>(1, p.batch * p.kv_heads * choice.row_tiles);
+    const std::int64_t parts = std::max<std::int64_t>(1, core::ceil_div(wanted, others));
+    choice.split_keys = core::ceil_div(core::ceil_div(std::max<std::int64_t>(1, p.kv_len), parts), grain) * grain;
+  }
+  choice.splits = std::max<std::int64_t>(1, core::ceil_div(p.kv_len, choice.split_keys));
+  return choice;
+}
+
+LaunchPlan build_decode(const Problem& p) {
+  const DecodeChoice choice = choose_decode(p);
+  DecodeArguments arguments{};
+  arguments.call = arguments_of(p);
+  arguments.split_keys = choice.split_keys;
+  arguments.splits = static_cast<tw_i32>(choice.splits);
+  arguments.row_tiles = static_cast<tw_i32>(choice.row_tiles);
+
+  const std::int64_t parts = p.batch * p.q_heads * p.q_len * choice.splits;
+  const std::int64_t o_bytes = parts * p.v_dim * 4;  // a multiple of 64: Dv is one of 16
+  const std::int64_t state_bytes = parts * 8;
+  const auto with_scratch = [&](std::initializer_list<int> indices, bool is_written) {
+    std::vector<BoundBuffer> buffers;
+    for (const BoundBuffer& buffer : call_buffers(p)) {
+      if (std::find(indices.begin(), indices.end(), buffer.index) != indices.end()) buffers.push_back(buffer);
+    }
+    buffers.push_back({15, Role::scratch, is_written, 0, o_bytes});
+    buffers.push_back({16, Role::scratch, is_written, o_bytes, o_bytes + state_bytes});
+    return buffers;
+  };
+
+  KernelLaunch decode;
+  decode.source = "decode.metal";
+  decode.function = "attention_decode";
+  decode.constants = forward_constants(p, choice.tile, false, true);
+  decode.buffers = with_scratch({0, 1, 2, 5, 6, 7, 9, 10, 11, 12, 13}, true);
+  decode.scalars_index = forward_scalars_index;
+  decode.scalars = bytes_of(arguments);
+  decode.groups = {static_cast<std::uint32_t>(core::ceil_div(choice.splits, choice.tile.simdgroups)),
+                   static_cast<std::uint32_t>(p.kv_heads * choice.row_tiles),
+                   static_cast<std::uint32_t>(p.batch * arguments.call.v_blocks)};
+  decode.threads = {simd_width * static_cast<std::uint32_t>(choice.tile.simdgroups), 1, 1};
+
+  KernelLaunch merge;
+  merge.source = "merge.metal";
+  merge.function = "attention_merge";
+  merge.constants = {{"ATTENTION_T", msl_name_of(p.dtype)}, {"ATTENTION_TERMS", has_terms(p) ? "1" : "0"}};
+  merge.buffers = with_scratch({3, 4, 8, 9, 10, 11, 12, 13}, false);
+  merge.scalars_index = forward_scalars_index;
+  merge.scalars = decode.scalars;
+  merge.groups = {static_cast<std::uint32_t>(p.q_len), static_cast<std::uint32_t>(p.q_heads),
+                  static_cast<std::uint32_t>(p.batch)};
+  merge.threads = {simd_width, 1, 1};
+  return {{std::move(decode), std::move(merge)}, static_cast<std::size_t>(o_bytes + state_bytes)};
+}
+
+Verdict supports_decode(const Problem& p) {
+  if (Verdict verdict = common_limits(p); !verdict) return verdict;
+  if (p.packed_queries() || p.packed_keys()) return no("packed sequences are for metal.simdgroup.forward");
+  if (is_empty(p)) return yes();
+  const std::int64_t rows = choose_decode(p).rows;
+  if (rows > max_decode_rows) {
+    return no(std::to_string(rows) + " query rows share a KV head; more than " + std::to_string(max_decode_rows) +
+              " are for metal.simdgroup.forward");
+  }
+  if (!all_aligned(p)) {
+    return no("q, k, v and o need contiguous rows of a multiple of 16 elements (Dv above 128: of 128), aligned to 4");
+  }
+  return fits(build_decode(p));
+}
+
+LaunchPlan plan_decode(const Problem& p) {
+  if (const Verdict verdict = supports_decode(p); !verdict) throw std::logic_error(verdict.reason);
+  return is_empty(p) ? LaunchPlan{} : build_decode(p);
+}
+
+// Above forward while forward's grid, a simdgroup per 8 queries, would leave most of the GPU idle.
+int rank_decode(const Problem& p) {
+  const std::int64_t simdgroups = p.batch * p.q_heads * core::ceil_div(p.q_len, 8);
+  const bool is_idle = simdgroups < simdgroups_per_core * gpu_of(p.machine.features).cores;
+  return is_idle || choose_decode(p).rows >= 4 ? 20 : 5;
+}
+
 constexpr PlannedKernel kernels[] = {
     {"metal.simdgroup.forward", supports_forward, rank_forward, forward_tile, plan_forward},
+    {"metal.simdgroup.decode", supports_decode, rank_decode, forward_tile, plan_decode},
 };
 
 }  // namespace

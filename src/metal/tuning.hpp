@@ -59,6 +59,10 @@ inline constexpr ForwardTile staged_small_tiles[] = {
 inline constexpr std::int64_t simdgroups_per_core = 16;
 inline constexpr std::int64_t waves_for_16_rows = 2;
 
+// Decode: rows (queries times heads of a group) that share one reading of K and V; more have enough work for forward.
+inline constexpr std::int64_t max_decode_rows = 64;
+inline constexpr std::int64_t invariant_split_keys = 256;  // of batch-invariant calls: 16 to 64 KB of K at 16 bits
+
 // D or Dv as the kernel sees it: a multiple of 16, above 128 of 32.
 constexpr int padded_dim(std::int64_t dim) {
   const std::int64_t unit = dim > 128 ? 32 : 16;

@@ -20,6 +20,16 @@ std::string checked(RungProblem& p) {
   return float32_rule(p);
 }
 
+// With denormals flushed, as on the GPU: weights of far keys become zero, and nothing else may happen.
+std::string flushed(RungProblem& p) {
+  Schedule schedule;
+  schedule.flush_denormals = true;
+  if (const Result result = run(launch_of(p), schedule, Mode::checked); !result.findings.empty()) {
+    return text_of(result.findings);
+  }
+  return float32_rule(p);
+}
+
 // N as a compile-time constant, as on the GPU, gives the bits of the runtime constant.
 std::string compiled_in(RungProblem& p) {
   if (std::string why = checked(p); !why.empty()) return why;
@@ -75,6 +85,7 @@ int test(int rung) {
       add(rung_problem(source, n, 32, causal), " compiled in", compiled_in);
     // Scores in the hundreds: exp underflows, and only the largest few weigh anything.
     add(rung_problem(source, 65, 32, causal, 8.0F), " large scores", checked);
+    add(rung_problem(source, 65, 32, causal, 8.0F), " large scores, denormals flushed", flushed);
     RungProblem rising = rung_problem(source, 65, 32, causal);
     for (std::size_t j = 0; j < rising.n; ++j) {  // each key raises every maximum
       for (std::size_t d = 0; d < rising.d; ++d) {

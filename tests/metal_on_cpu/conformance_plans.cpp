@@ -4,8 +4,9 @@
 //   metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT] [--dtype NAME] [--gpu NAME]
 //                          [--shard I/N] [--verbose]
 //
-// A case is a kernel, a GPU, an input and a dtype. GPUs: m1 (staged tiles, 8 rows), m1_batch (staged, 16 rows), m3
-// (direct loads, 8 rows), m3_batch (16 rows); the batch ones have a single core, so that small grids fill them.
+// A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct loads);
+// the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the tensors
+// are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
 // Skipped: the kernel refuses the call, or the call is too large for the bench.
 
 #include <algorithm>
@@ -26,8 +27,10 @@ namespace {
 struct NamedGpu {
   const char* name;
   metal::Gpu gpu;
+  bool is_aligned;
 };
-constexpr NamedGpu gpus[] = {{"m3", {9, 10}}, {"m1", {7, 8}}, {"m3_batch", {9, 0}}, {"m1_batch", {7, 0}}};
+constexpr NamedGpu gpus[] = {
+    {"m3", {9, 10}, true}, {"m1", {7, 8}, false}, {"m3_batch", {9, 0}, true}, {"m1_batch", {7, 0}, false}};
 
 struct Options {
   bool quick = false;
@@ -47,8 +50,17 @@ verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& g
   subject.name = std::string(kernel.name) + " on " + gpu.name;
   subject.device = {DeviceKind::metal, 0};
   const std::uint32_t features = metal::features_of(gpu.gpu);
-  subject.refusal = [&kernel, features, limit](const ForwardTensors& tensors, const AttentionOptions& options) -> std::string {
+  const bool is_aligned = gpu.is_aligned;
+  subject.refusal = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options) -> std::string {
     Problem problem = api::checked_forward(tensors, options, api::Addresses::required).problem;
+    const auto elements = [](const ConstTensorView& view) {
+      double n = static_cast<double>(size_of(view.dtype));
+      for (int i = 0; i < view.rank; ++i) n *= static_cast<double>(view.shape[static_cast<std::size_t>(i)]);
+      return n;
+    };
+    if (elements(tensors.q) + elements(tensors.k) + elements(tensors.v) > byte_limit) return "too large for the bench";
+    const AlignedCopies copies(tensors);
+    if (is_aligned) problem = api::checked_forward(copies.tensors(), options, api::Addresses::required).problem;
     problem.machine.features = features;
     if (const Verdict verdict = kernel.supports(problem); !verdict) return verdict.reason;
     const auto d = [](std::int64_t x) { return static_cast<double>(x); };
@@ -66,12 +78,14 @@ verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& g
     return {};
   };
   subject.workspace = [](const ForwardTensors&, const AttentionOptions&, const ExecutionOptions&) { return std::size_t{0}; };
-  subject.forward = [&kernel, features](const ForwardTensors& tensors, const AttentionOptions& options,
-                                        const ExecutionOptions&) {
+  subject.forward = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options, const ExecutionOptions&) {
     api::Call call = api::checked_forward(tensors, options, api::Addresses::required);
+    const AlignedCopies copies(tensors);
+    if (is_aligned) call = api::checked_forward(copies.tensors(), options, api::Addresses::required);
     call.problem.machine.features = features;
     const std::string why = run_plan_in_all_schedules(kernel.plan(call.problem), call.buffers, Mode::checked);
     if (!why.empty()) throw verify::CaseFailed(why);
+    if (is_aligned) copies.store(tensors.o);
   };
   return subject;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include "check.hpp"
 
@@ -181,6 +182,51 @@ std::string positions(Mode mode, Size3 grid) {
   return {};
 }
 
+template <class T>
+Scalars scalar_of(int index, const T& value) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
+  return {index, {bytes, bytes + sizeof value}};
+}
+
+// 32 elements, 1 GiB apart, in sparse buffers of 32 GiB: a 32-bit index reaches none of them right.
+std::string far(Mode mode) {
+  constexpr std::int64_t stride = std::int64_t{1} << 28;
+  std::vector<float> in(32), out(32, 0.0F), want(32);
+  Buffer from{0, "in", nullptr, 0, Access::input, 0, {}}, to{1, "out", nullptr, 0, Access::output, 0, {}};
+  for (std::size_t i = 0; i < 32; ++i) {
+    in[i] = static_cast<float>(i + 1);
+    want[i] = 2 * in[i];
+    from.pieces.push_back({i * static_cast<std::size_t>(stride) * 4, &in[i], 4});
+    to.pieces.push_back({i * static_cast<std::size_t>(stride) * 4, &out[i], 4});
+  }
+  from.bytes = to.bytes = 31 * static_cast<std::size_t>(stride) * 4 + 4;
+  Launch launch = launch_of("far");
+  launch.buffers = {from, to};
+  launch.scalars = {scalar_of(2, 16 * stride), scalar_of(3, stride)};
+  if (const Result result = run(launch, {}, mode); !result.findings.empty()) return text_of(result.findings);
+  if (std::string why = differs(out, want); !why.empty()) return why;
+  launch.buffers[0].pieces.pop_back();
+  launch.buffers[0].bytes -= 16;  // a whole guard granule, so that every mode can see it
+  const Result result = run(launch, {}, mode);
+  return result.findings.empty() || result.findings[0].kind != "bounds" ? "the sparse buffer's end is open" : "";
+}
+
+std::string denormal(Mode mode) {
+  const float tiny = std::numeric_limits<float>::min();
+  std::vector<float> in(32, tiny), out(32);
+  Launch launch = launch_of("denormal");
+  launch.buffers = {buffer_of(0, "in", in, Access::input), buffer_of(1, "out", out, Access::output)};
+  Schedule schedule;
+  if (const Result result = run(launch, schedule, mode); !result.findings.empty()) return text_of(result.findings);
+  if (!(out[3] > 0)) return "a denormal is flushed";
+  schedule.flush_denormals = true;
+  if (const Result result = run(launch, schedule, mode); !result.findings.empty()) return text_of(result.findings);
+  if (out[3] != 0.0F) return "a denormal is not flushed";
+  volatile float half_of = tiny;
+  half_of = half_of * 0.5F;
+  return half_of > 0 ? "" : "the caller's rounding mode is not restored";
+}
+
 int test() {
   Report report;
   for (const Mode mode : {Mode::plain, Mode::checked, Mode::counted}) {
@@ -193,6 +239,8 @@ int test() {
     report.add("simd" + in, simd(mode));
     report.add("types" + in, types(mode));
     report.add("whole groups" + in, positions(mode, {32, 8, 2}));
+    report.add("far elements" + in, far(mode));
+    report.add("denormals" + in, denormal(mode));
     report.add("partial groups" + in, positions(mode, {37, 6, 3}));
   }
   report.add("lint", text_of(lint(launch_of("types"))));

@@ -2,6 +2,7 @@
 
 // Executes launch plans (src/metal/launch_plan.hpp) on the bench.
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -12,6 +13,63 @@
 #include "metal/launch_plan.hpp"
 
 namespace tilewise::metal_bench {
+
+// q, k, v and o of a call in row-major memory, 64-byte aligned.
+class AlignedCopies {
+ public:
+  explicit AlignedCopies(const ForwardTensors& tensors) : tensors_(tensors) {
+    const auto copied = [this](auto& view, std::size_t slot, bool fills) {
+      std::array<std::int64_t, max_rank> strides{};
+      std::int64_t count = 1;
+      for (std::size_t d = max_rank; d-- > 0;) {
+        strides[d] = count;
+        count *= view.shape[d];
+      }
+      memory_[slot].resize(static_cast<std::size_t>(count) * size_of(view.dtype) / sizeof(Line) + 1);
+      const ConstTensorView from = view;
+      view.data = memory_[slot].data();
+      view.strides = strides;
+      if (fills) each_element(from, [&](std::int64_t flat, const std::byte* element) {
+        std::memcpy(bytes(slot) + flat * size(from), element, static_cast<std::size_t>(size(from)));
+      });
+    };
+    copied(tensors_.q, 0, true);
+    copied(tensors_.k, 1, true);
+    copied(tensors_.v, 2, true);
+    copied(tensors_.o, 3, false);
+  }
+  [[nodiscard]] const ForwardTensors& tensors() const { return tensors_; }
+  void store(const TensorView& o) const {
+    each_element(o, [&](std::int64_t flat, const std::byte* element) {
+      std::memcpy(const_cast<std::byte*>(element), bytes(3) + flat * size(o), static_cast<std::size_t>(size(o)));
+    });
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::byte data[64];
+  };
+  static std::int64_t size(const ConstTensorView& view) { return static_cast<std::int64_t>(size_of(view.dtype)); }
+  [[nodiscard]] std::byte* bytes(std::size_t slot) const { return const_cast<std::byte*>(memory_[slot].data()->data); }
+  template <class F>
+  static void each_element(const ConstTensorView& view, const F& f) {
+    std::int64_t flat = 0;
+    const auto& n = view.shape;
+    for (std::int64_t b = 0; b < n[0]; ++b) {
+      for (std::int64_t h = 0; h < n[1]; ++h) {
+        for (std::int64_t s = 0; s < n[2]; ++s) {
+          for (std::int64_t d = 0; d < n[3]; ++d) {
+            const std::int64_t at = b * view.strides[0] + h * view.strides[1] + s * view.strides[2] + d * view.strides[3];
+            f(flat++, static_cast<const std::byte*>(view.data) + at * size(view));
+          }
+        }
+      }
+    }
+  }
+
+  ForwardTensors tensors_;
+  std::array<std::vector<Line>, 4> memory_;
+};
 
 // Element 0 of a role's tensor. Outputs are written through it, inputs only read.
 inline void* address_of(metal::Role role, const tilewise::Buffers& buffers, std::vector<std::byte>& scratch) {
@@ -87,7 +145,9 @@ inline std::string run_plan_in_all_schedules(const metal::LaunchPlan& plan, cons
         if (s == 0) {
           first.emplace_back(data, data + buffer.bytes);
         } else if (buffer.bytes > 0 && std::memcmp(first[i].data(), data, buffer.bytes) != 0) {
-          return where + "other bits in " + buffer.role + " than in schedule 0";
+          std::size_t byte = 0;
+          while (first[i][byte] == data[byte]) ++byte;
+          return where + "byte " + std::to_string(byte) + " of " + buffer.role + " differs from schedule 0";
         }
         ++i;
       }

@@ -21,7 +21,6 @@ struct ForwardArguments {
   tw_i64 head_dim, v_dim;      // D, Dv, unpadded
   tw_i64 page_size, num_pages;  // page_size 0: not paged
   tw_i64 left, right, delta;
-  tw_i64 splits, split_keys;  // decode: partial results of a row, and keys in each
 
   float scale;
   float scale_log2;  // scale * log2(e), where scores have no other terms
@@ -32,6 +31,13 @@ struct ForwardArguments {
   tw_i32 wide_q_lengths, wide_k_lengths, wide_cu_q, wide_cu_k;  // int64 instead of int32
   tw_i32 heavy_first;  // 1: the last query tiles, which see most keys, start first
   tw_i32 v_blocks;     // blocks of ATTENTION_DV columns of V; the grid's z counts item * v_blocks + block
+};
+
+struct DecodeArguments {
+  ForwardArguments call;
+  tw_i64 split_keys;  // keys of a part
+  tw_i32 splits;      // parts of a row
+  tw_i32 row_tiles;   // simdgroups that share the rows of one KV head
 };
 
 }  // namespace msl

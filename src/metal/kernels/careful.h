@@ -28,12 +28,12 @@ inline device const T* value_at(constant ForwardArguments& a, Keys<T> keys, int 
   return keys.v + key_offset(a, a.v, keys.table, keys.sequence, keys.item, keys.kv_head, j);
 }
 
-// Query i over keys [first, end): writes `columns` elements of o, returns the row, in natural units. `rows` holds the
+// Query i over keys [first, end): writes `columns` elements of o, normalised, returns the row, in natural units. `rows` holds the
 // sink, or no keys. Sums are kept below overflow by an exact power of two that exceeds the number of keys.
-template <typename T, int max_columns>
+template <int max_columns, typename T, typename Out>
 inline Rows<float> attend_carefully(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, device const T* query,
-                                    int i, int first, int end, Rows<float> rows, device T* o, int columns,
-                                    ushort lane) {
+                                    int i, int first, int end, Rows<float> rows, device Out* o, tw_i64 o_stride,
+                                    int columns, ushort lane) {
   const float shrink = ldexp(1.0f, -int(32 - clz(uint(end - first))));
   float u[(max_columns + 31) / 32];
   for (int c = 0; c < (max_columns + 31) / 32; ++c) u[c] = 0.0f;
@@ -52,7 +52,7 @@ inline Rows<float> attend_carefully(constant ForwardArguments& a, Keys<T> keys, 
     }
   }
   const float factor = inverse_sum(rows) / shrink;
-  for (int c = 0; lane + 32 * c < columns; ++c) o[(lane + 32 * c) * a.o.d] = T(u[c] * factor);
+  for (int c = 0; lane + 32 * c < columns; ++c) o[(lane + 32 * c) * o_stride] = Out(u[c] * factor);
   return rows;
 }
 

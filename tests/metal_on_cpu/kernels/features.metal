@@ -136,3 +136,17 @@ kernel void positions(device uint* out [[buffer(0)]], uint3 at [[thread_position
   out[place * 4 + 2] = uint(inside.y) * size.x + uint(inside.x);
   out[place * 4 + 3] = uint(index);
 }
+
+// Elements `stride` apart, to either side of `origin`.
+kernel void far(device const float* in [[buffer(0)]], device float* out [[buffer(1)]],
+                constant long& origin [[buffer(2)]], constant long& stride [[buffer(3)]],
+                uint i [[thread_position_in_grid]]) {
+  const long at = origin + (long(i) - 16) * stride;
+  out[at] = 2.0f * in[at];
+}
+
+// The smallest normal number, halved: zero when denormals are flushed.
+kernel void denormal(device const float* in [[buffer(0)]], device float* out [[buffer(1)]],
+                     uint i [[thread_position_in_grid]]) {
+  out[i] = in[i] * 0.5f;
+}

@@ -30,7 +30,14 @@ void check_launch(const Launch& launch, const TwEntry& entry, std::vector<Findin
       findings.push_back({"argument", "index " + std::to_string(index) + " is bound twice"});
     }
   };
-  for (const Buffer& buffer : launch.buffers) bind(buffer.index, "buffer " + buffer.role);
+  for (const Buffer& buffer : launch.buffers) {
+    bind(buffer.index, "buffer " + buffer.role);
+    for (const Piece& piece : buffer.pieces) {
+      if (piece.offset > buffer.bytes || piece.bytes > buffer.bytes - piece.offset) {
+        findings.push_back({"argument", "a piece of buffer " + buffer.role + " lies outside it"});
+      }
+    }
+  }
   for (const Scalars& scalars : launch.scalars) {
     bind(scalars.index, "a block of scalars");
     if (scalars.bytes.size() > 4096) findings.push_back({"limits", "setBytes takes at most 4096 bytes"});
@@ -53,7 +60,9 @@ Region make_region(const Buffer& buffer) {
   region.begin = reinterpret_cast<std::uintptr_t>(data);
   region.writable = buffer.access != Access::input;
   const bool has_content = buffer.access == Access::input || buffer.access == Access::in_out;
-  if (has_content && buffer.bytes > 0) {
+  if (!buffer.pieces.empty()) {
+    for (const Piece& piece : buffer.pieces) std::memcpy(data + piece.offset, piece.data, piece.bytes);
+  } else if (has_content && buffer.bytes > 0) {
     std::memcpy(data, buffer.data, buffer.bytes);
   } else {
     std::memset(data, 0xff, buffer.bytes);
@@ -82,7 +91,7 @@ Result run(const Launch& launch, Schedule schedule, Mode mode) {
   for (const Buffer& buffer : launch.buffers) {
     Region region = make_region(buffer);
     arguments[static_cast<std::size_t>(buffer.index)] = region.memory->data() + buffer.offset;
-    if (region.writable && mode == Mode::checked) {
+    if (region.writable && mode == Mode::checked && buffer.pieces.empty()) {
       region.cells.resize(buffer.bytes);
       if (buffer.access == Access::in_out) {
         for (Cell& cell : region.cells) cell.initialised = 1;
@@ -120,9 +129,10 @@ Result run(const Launch& launch, Schedule schedule, Mode mode) {
   }
   for (std::size_t i = 0; i < launch.buffers.size(); ++i) {
     const Buffer& buffer = launch.buffers[i];
-    if ((buffer.access == Access::output || buffer.access == Access::in_out) && buffer.bytes > 0) {
-      std::memcpy(buffer.data, device[i].memory->data(), buffer.bytes);
-    }
+    if (buffer.access == Access::input || buffer.access == Access::scratch) continue;
+    const std::byte* const data = device[i].memory->data();
+    for (const Piece& piece : buffer.pieces) std::memcpy(piece.data, data + piece.offset, piece.bytes);
+    if (buffer.pieces.empty() && buffer.bytes > 0) std::memcpy(buffer.data, data, buffer.bytes);
   }
   return result;
 }

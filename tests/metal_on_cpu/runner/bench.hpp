@@ -25,6 +25,13 @@ enum class Access : std::uint8_t {
   scratch,  // poisoned, dropped
 };
 
+// Part of a sparse buffer that has contents; for outputs, the part that is copied back.
+struct Piece {
+  std::size_t offset = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 struct Buffer {
   int index = 0;          // [[buffer(index)]]
   std::string role;       // for messages
@@ -32,6 +39,9 @@ struct Buffer {
   std::size_t bytes = 0;  // exact: one byte more is out of bounds
   Access access = Access::input;
   std::size_t offset = 0;  // the kernel's pointer starts here, as with setBuffer's offset
+  // Not empty: the buffer is sparse, zero but for these pieces, and may have many GiB (for tests of 64-bit offsets).
+  // `data` is unused. Bounds are checked as ever, races and uninitialised reads are not.
+  std::vector<Piece> pieces{};
 };
 
 // setBytes: scalars packed as the kernel's constant struct expects them.
@@ -58,6 +68,7 @@ enum class Order : std::uint8_t { forward, reverse, random };  // of lanes, simd
 struct Schedule {
   Order order = Order::forward;
   std::uint64_t seed = 0;
+  bool flush_denormals = false;  // as Apple GPUs do in float32
 };
 
 enum class Mode : std::uint8_t {

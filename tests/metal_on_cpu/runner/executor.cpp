@@ -1,5 +1,7 @@
 #include "executor.hpp"
 
+#include <xmmintrin.h>
+
 #include <algorithm>
 
 #include <numeric>
@@ -52,12 +54,16 @@ std::vector<std::uint32_t> Executor::order_of(std::uint32_t n) {
 
 void Executor::run() {
   current = this;
+  const unsigned control = _mm_getcsr();
+  constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x40;
+  if (schedule_.flush_denormals) _mm_setcsr(control | flush_to_zero | denormals_are_zero);
   const Size3 groups = launch_.groups;
   for (const std::uint32_t group : order_of(groups.x * groups.y * groups.z)) {
     group_index_ = group;
     run_group({group % groups.x, group / groups.x % groups.y, group / groups.x / groups.y});
     if (dead_) break;
   }
+  _mm_setcsr(control);
   current = nullptr;
 }
 

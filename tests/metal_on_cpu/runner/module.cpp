@@ -72,7 +72,8 @@ std::uint64_t environment_hash() {
                                  fs::path(src_dir) / "core", fs::path(src_dir) / "metal"}) {
       if (!fs::exists(root)) continue;
       for (const auto& entry : fs::recursive_directory_iterator(root)) {
-        if (entry.is_regular_file() && entry.path().extension() != ".pyc") files.push_back(entry.path());
+        if (entry.is_regular_file() && entry.path().extension() != ".pyc" && entry.path().extension() != ".cpp")
+          files.push_back(entry.path());
       }
     }
     std::ranges::sort(files);
