@@ -32,7 +32,7 @@ section_setup() { bash scripts/setup.sh test; }
 section_format() { git ls-files '*.cpp' '*.hpp' '*.h' | xargs clang-format-19 --dry-run -Werror; }
 
 section_scripts() {
-  git ls-files '*.sh' .ci/run | xargs shellcheck
+  git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning
   git ls-files '*.py' | xargs .venv/bin/ruff check --quiet --
 }
 
