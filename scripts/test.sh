@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, then proves everything that this machine can prove. Usage: scripts/test.sh [section...]
-# Without arguments all sections but tidy_all run; a failing one does not stop the others. Ends with `N passed, N failed, N skipped`
-# over all ctest runs and all checks that count by themselves, a section that fails without a count adding one, and
-# exits with 1 if anything failed.
+# Without arguments all sections but tidy_all run; a failing one does not stop the others. Ends with the line
+# `N passed, N failed, N skipped` over all ctest runs and all checks that count by themselves, where a section that fails
+# without a count adds one, and exits with 1 if anything failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
