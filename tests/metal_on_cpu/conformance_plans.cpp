@@ -42,8 +42,25 @@ struct Options {
 
 // Multiply-adds of a call, rows rounded up to the 8 of a fragment: about 2 s for 4 schedules at the limit.
 constexpr double full_limit = 6e7;
-constexpr double quick_limit = 1.5e6;
+constexpr double quick_limit = 4e6;
 constexpr double byte_limit = 64e6;
+
+// What the contract asks of CPUs alone.
+struct Exclusion {
+  const char* case_begins;
+  const char* reason;
+};
+constexpr Exclusion exclusions[] = {
+    {"B68 a hidden key of", "a masked call and a shorter one have the same bits on CPUs only"},
+    {"B78 lengths and offsets beyond K are refused", "lengths in device memory are clamped, not read by the host"},
+};
+
+const char* exclusion_of(const verify::Case& one) {
+  for (const Exclusion& exclusion : exclusions) {
+    if (one.name.starts_with(exclusion.case_begins)) return exclusion.reason;
+  }
+  return nullptr;
+}
 
 verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, double limit) {
   verify::Subject subject;
@@ -90,11 +107,11 @@ verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& g
   return subject;
 }
 
-// CI has minutes: one GPU per case in turn, float32 and one of the 16-bit types, and of the many sizes every third.
-bool is_in_quick(std::size_t number, std::size_t gpu, DType dtype) {
-  if (number % std::size(gpus) != gpu) return false;
-  if (dtype == DType::float32) return true;
-  return dtype == (number % 3 == 0 ? DType::float16 : number % 3 == 1 ? DType::bfloat16 : DType::float64);
+// CI has minutes: each case on one GPU and in one dtype in turn, unless they are named.
+bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DType dtype) {
+  constexpr DType turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
+  const bool is_turn = number % std::size(gpus) == gpu;
+  return (is_turn || !options.gpu.empty()) && (dtype == turns[number % std::size(turns)] || !options.dtype.empty());
 }
 
 int test(const Options& options) {
@@ -115,12 +132,17 @@ int test(const Options& options) {
         if (!std::string_view(kernel.name).starts_with(options.kernel)) continue;
         for (std::size_t g = 0; g < std::size(gpus); ++g) {
           if (!options.gpu.empty() && options.gpu != gpus[g].name) continue;
-          if (options.quick && !is_in_quick(number, g, dtype)) continue;
+          if (options.quick && !is_in_quick(options, number, g, dtype)) continue;
           const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limit : full_limit);
           const std::string name = subject.name + ": " + one.family + ", " + one.name + ", " + name_of(dtype);
           if (options.verbose) {
             std::printf("%s\n", name.c_str());
             std::fflush(stdout);
+          }
+          if (const char* reason = exclusion_of(one)) {
+            report.skip();
+            ++skips[std::string(kernel.name) + ": " + reason];
+            continue;
           }
           const verify::CaseOutcome outcome = verify::run_case(one, dtype, subject, references);
           if (outcome.skipped) {

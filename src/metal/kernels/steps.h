@@ -79,7 +79,8 @@ inline Visible visible_to(core::Band band, core::Range queries, int i, core::Seq
   const core::Range rows = {queries.begin, core::min_i64(queries.end, sequence.q_len)};
   const core::Range blocks = core::key_tiles(band, rows, sequence.k_len, 8);
   const core::Range full = core::full_key_tiles(band, rows, sequence.k_len, 8);
-  const core::Range keys = core::visible_keys(band, i, sequence.k_len);
+  core::Range keys = {0, 0};  // padding sees nothing: it has no row in masks and biases
+  if (i < sequence.q_len) keys = core::visible_keys(band, i, sequence.k_len);
   return {int(blocks.begin), int(blocks.end),  // a last block with fewer than 8 keys is cut by the tail
           int(full.begin), int(core::min_i64(full.end, sequence.k_len / 8)), int(keys.begin), int(keys.end)};
 }
