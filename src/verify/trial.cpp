@@ -168,13 +168,12 @@ const Reference& Trial::next_reference(Call& call, std::size_t max_rows) {
     Reference reference;
     reference.rows = sampled_rows(call.o, max_rows);
     for (const RowIndex& row : reference.rows) {
-      const OracleRow exact = oracle_row(tensors, options, row);
-      append(reference.o, exact.o);
-      reference.lse.push_back(exact.lse);
+      const RowStudy study = study_row(tensors, options, row);
+      append(reference.o, study.exact.o);
+      reference.lse.push_back(study.exact.lse);
       for (std::size_t n = 0; n < sum_orders.size(); ++n) {
-        const OracleRow naive = naive_row(tensors, options, row, sum_orders[n]);
-        append(reference.naive_o[n], naive.o);
-        reference.naive_lse[n].push_back(naive.lse);
+        append(reference.naive_o[n], study.naive[n].o);
+        reference.naive_lse[n].push_back(study.naive[n].lse);
       }
     }
     references_.push_back(std::move(reference));
