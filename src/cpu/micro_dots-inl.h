@@ -91,10 +91,11 @@ HWY_NOINLINE void dots_block(const Stored* k, tw_i64 k_row, tw_i64 keys, const T
   }
 }
 
-// o[i] = alpha[i] * o[i] + sum over keys of p[i][key] * v[key], for Q queries and C vectors of value columns.
-template <int Q, int C, class Stored, class T>
+// o[i] = alpha[i] * o[i] + sum over keys of p[i][key] * v[key], for Q queries and C vectors of value columns. With
+// `total`, l[i] += sum of p[i]: in the same order as O, so that equal values give exactly themselves.
+template <int Q, int C, bool total, class Stored, class T>
 HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 keys, const T* HWY_RESTRICT p,
-                            tw_i64 p_row, const T* alpha, T* HWY_RESTRICT o, tw_i64 o_row) {
+                            tw_i64 p_row, const T* alpha, T* HWY_RESTRICT o, tw_i64 o_row, T* HWY_RESTRICT l) {
   const Tag<T> d;
   Vec<T> sum[Q][C];
   TW_UNROLL
@@ -102,6 +103,9 @@ HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 k
     TW_UNROLL
     for (int c = 0; c < C; ++c) sum[i][c] = hn::Zero(d);
   }
+  Vec<T> weights[Q];
+  TW_UNROLL
+  for (int i = 0; i < Q; ++i) weights[i] = hn::Zero(d);
   for (tw_i64 key = 0; key < keys; ++key) {
     Vec<T> value[C];
     TW_UNROLL
@@ -109,6 +113,7 @@ HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 k
     TW_UNROLL
     for (int i = 0; i < Q; ++i) {
       const Vec<T> weight = hn::Set(d, p[i * p_row + key]);
+      if constexpr (total) weights[i] = hn::Add(weights[i], weight);
       TW_UNROLL
       for (int c = 0; c < C; ++c) sum[i][c] = hn::MulAdd(weight, value[c], sum[i][c]);
     }
@@ -120,35 +125,50 @@ HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 k
       T* const at = o + i * o_row + c * lanes<T>;
       hn::Store(hn::MulAdd(hn::Set(d, alpha[i]), hn::Load(d, at), sum[i][c]), d, at);
     }
+    if constexpr (total) l[i] += hn::GetLane(weights[i]);
   }
 }
 
-template <int C, class Stored, class T>
+template <int C, bool total, class Stored, class T>
 HWY_INLINE void values_columns(const Stored* v, tw_i64 v_row, tw_i64 keys, const T* p, tw_i64 p_row, tw_i64 queries,
-                               const T* alpha, T* o, tw_i64 o_row) {
+                               const T* alpha, T* o, tw_i64 o_row, T* l) {
   tw_i64 i = 0;
   for (; i + dot_queries <= queries; i += dot_queries) {
-    values_tile<dot_queries, C>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row);
+    values_tile<dot_queries, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i);
   }
-  for (; i < queries; ++i) values_tile<1, C>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row);
+  for (; i < queries; ++i) {
+    values_tile<1, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i);
+  }
 }
 
-// The same for all queries and columns; columns is a multiple of L.
+// The same for all queries and columns, with l; columns is a multiple of L, at least L.
 template <class Stored, class T>
 HWY_NOINLINE void values_block(const Stored* v, tw_i64 v_row, tw_i64 keys, tw_i64 columns, const T* p, tw_i64 p_row,
-                               tw_i64 queries, const T* alpha, T* o, tw_i64 o_row) {
+                               tw_i64 queries, const T* alpha, T* o, tw_i64 o_row, T* l) {
   tw_i64 c = 0;
-  for (; c + 4 * lanes<T> <= columns; c += 4 * lanes<T>) {
-    values_columns<4>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row);
+  if (columns < 4 * lanes<T>) {
+    values_columns<1, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l);
+    c = lanes<T>;
+  } else {
+    values_columns<4, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l);
+    c = 4 * lanes<T>;
   }
-  for (; c < columns; c += lanes<T>) values_columns<1>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row);
+  for (; c + 4 * lanes<T> <= columns; c += 4 * lanes<T>) {
+    values_columns<4, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l);
+  }
+  for (; c < columns; c += lanes<T>) {
+    values_columns<1, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l);
+  }
 }
 
 // One query by selection: values of keys with seen[key] == 0 are never multiplied. The same bits where all is finite.
 template <class Stored, class T>
 HWY_NOINLINE void values_by_selection(const Stored* v, tw_i64 v_row, tw_i64 keys, tw_i64 columns, const T* p,
-                                      const T* seen, T alpha, T* o) {
+                                      const T* seen, T alpha, T* o, T* l) {
   const Tag<T> d;
+  T total = 0;
+  for (tw_i64 key = 0; key < keys; ++key) total += p[key];
+  *l += total;
   for (tw_i64 c = 0; c < columns; c += lanes<T>) {
     Vec<T> sum = hn::Zero(d);
     for (tw_i64 key = 0; key < keys; ++key) {

@@ -121,7 +121,7 @@ template <class T>
 HWY_INLINE Vec<T> not_finite(const Units<T>& units, Rows<Vec<T>> rows) {
   const Tag<T> d;
   const Vec<T> m = hn::Mul(rows.m, hn::Set(d, units.natural));
-  const Vec<T> counted = hn::IfThenElseZero(hn::Ne(rows.l, hn::Zero(d)), m);
+  const Vec<T> counted = hn::IfThenElseZero(differs(rows.l, hn::Zero(d)), m);
   return hn::Mul(hn::Add(hn::Abs(rows.l), hn::Abs(counted)), hn::Zero(d));
 }
 

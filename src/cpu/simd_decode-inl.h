@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-// Keys keep their lanes in sums: a step may begin at multiples of this in a block.
+// A step may begin at multiples of this in a block, so that its scores are aligned.
 template <class T>
 inline constexpr tw_i64 key_places = lanes<T> > dot_keys ? lanes<T> : dot_keys;
 
@@ -70,8 +70,8 @@ void load_pair_row(const TensorSpec& spec, const void* data, const RowGroup& gro
   load_rows(from, 1, keys.end - keys.begin, to + keys.begin, decode_block);
 }
 
-// Dot products of one row become scores, -inf where it does not see the key; returns the largest. Lanes belong to keys
-// by their place in the block, so that sums do not depend on which part of it the group looks at.
+// Dot products of one row become scores, -inf where it does not see the key; returns the largest. `keys` are whole
+// vectors of the block.
 template <class T>
 HWY_NOINLINE T score_row(const DecodeCall<T>& call, const RowGroup& group, const Units<T>& units, Care care, tw_i64 row,
                          tw_i64 begin, core::Range keys, const DecodeScratch<T>& scratch) {
@@ -80,8 +80,9 @@ HWY_NOINLINE T score_row(const DecodeCall<T>& call, const RowGroup& group, const
   const Problem& p = call.p;
   const tw_i64 r = row - group.rows.begin;
   const tw_i64 i = group.query(row);
-  if (p.mask.present()) load_pair_row(p.mask, call.buffers.mask, group, row, begin, keys, scratch.mask);
-  if (p.bias.present()) load_pair_row(p.bias, call.buffers.bias, group, row, begin, keys, scratch.bias);
+  const core::Range present{keys.begin, core::min_i64(keys.end, group.sequence.k_len - begin)};  // not its padding
+  if (p.mask.present()) load_pair_row(p.mask, call.buffers.mask, group, row, begin, present, scratch.mask);
+  if (p.bias.present()) load_pair_row(p.bias, call.buffers.bias, group, row, begin, present, scratch.bias);
   const core::Range seen = core::visible_keys(group.band, i, group.sequence.k_len);
   const V from = hn::Set(d, static_cast<T>(core::clamp_i64(seen.begin - begin, 0, decode_block)));
   const V to = hn::Set(d, static_cast<T>(core::clamp_i64(seen.end - begin, 0, decode_block)));
@@ -96,9 +97,9 @@ HWY_NOINLINE T score_row(const DecodeCall<T>& call, const RowGroup& group, const
     V bias = hn::Zero(d);
     if (p.bias.present()) {
       bias = hn::Load(d, scratch.bias + key);
-      visible = hn::And(visible, hn::Ne(bias, Ops<V>::minus_infinity()));
+      visible = hn::And(visible, differs(bias, Ops<V>::minus_infinity()));
     }
-    if (p.mask.present()) visible = hn::And(visible, hn::Ne(hn::Load(d, scratch.mask + key), hn::Zero(d)));
+    if (p.mask.present()) visible = hn::And(visible, differs(hn::Load(d, scratch.mask + key), hn::Zero(d)));
     if (units.staged) {
       const V away = hn::Sub(hn::Set(d, static_cast<T>(distance)), place);
       x = staged_score(terms, p, x, bias, away);
@@ -113,7 +114,7 @@ HWY_NOINLINE T score_row(const DecodeCall<T>& call, const RowGroup& group, const
   return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
-// One step of the online softmax for one row: scores become weights.
+// One step of the online softmax for one row: scores become weights; l is rescaled, their sum not yet added.
 template <class T>
 HWY_NOINLINE void softmax_row(const Units<T>& units, T block_max, tw_i64 r, core::Range keys,
                               const DecodeScratch<T>& scratch) {
@@ -122,16 +123,12 @@ HWY_NOINLINE void softmax_row(const Units<T>& units, T block_max, tw_i64 r, core
   const V unit = hn::Set(d, units.log2);
   const Rows<V> before{hn::Set(d, scratch.m[r]), hn::Set(d, scratch.l[r])};
   const Grown<V> grown = grow(before, hn::Set(d, block_max + units.lift), unit);
-  V sum = hn::Zero(d);
   for (tw_i64 key = keys.begin; key < keys.end; key += lanes<T>) {
     T* const s = scratch.s + r * decode_block + key;
-    const V weights = weight(hn::Load(d, s), grown.rows.m, unit);
-    hn::Store(weights, d, s);
-    sum = hn::Add(sum, weights);
+    hn::Store(weight(hn::Load(d, s), grown.rows.m, unit), d, s);
   }
-  const Rows<V> after = add(grown.rows, hn::SumOfLanes(d, sum));
-  scratch.m[r] = hn::GetLane(after.m);
-  scratch.l[r] = hn::GetLane(after.l);
+  scratch.m[r] = hn::GetLane(grown.rows.m);
+  scratch.l[r] = hn::GetLane(grown.rows.l);
   scratch.alpha[r] = hn::GetLane(grown.alpha);
 }
 
@@ -152,13 +149,13 @@ void attend_rows(const DecodeCall<T>& call, const RowGroup& group, Care care, tw
   }
   if (care == Care::fast) {
     values_block(v, v_row, count, layout.columns, scratch.s + keys.begin, decode_block, rows, scratch.alpha, scratch.o,
-                 layout.columns);
+                 layout.columns, scratch.l);
     return;
   }
   for (tw_i64 r = 0; r < rows; ++r) {
     const tw_i64 at = r * decode_block + keys.begin;
     values_by_selection(v, v_row, count, layout.columns, scratch.s + at, scratch.visible + at, scratch.alpha[r],
-                        scratch.o + r * layout.columns);
+                        scratch.o + r * layout.columns, scratch.l + r);
   }
 }
 
@@ -208,7 +205,7 @@ void attend_chunk(const DecodeCall<T>& call, const RowGroup& group, Care care, c
   for (tw_i64 at = keys.begin; at < keys.end;) {
     const tw_i64 begin = at / decode_block * decode_block;
     const tw_i64 end = core::min_i64(begin + decode_block, keys.end);
-    const core::Range part{(at - begin) / key_places<T> * key_places<T>, end - begin};  // lanes keep their places
+    const core::Range part{(at - begin) / key_places<T> * key_places<T>, end - begin};
     if constexpr (sizeof(T) == 8) {
       attend_block_of<double>(call, group, care, begin, part, scratch);
     } else if (call.p.dtype == DType::float16) {

@@ -63,7 +63,7 @@ inline DecodeLayout<T> decode_layout_of(const Problem& p) {
   const tw_i64 rows = layout.group * p.q_len;
   layout.row_groups = core::ceil_div(rows, group_rows);
   layout.depth = whole_vectors<T>(p.head_dim);
-  layout.columns = whole_vectors<T>(p.v_dim);
+  layout.columns = whole_vectors<T>(core::max_i64(1, p.v_dim));
   const bool widen = size_of(p.dtype) == 2 && rows >= rows_to_widen;
   layout.copy_k = widen || p.k.strides[3] != 1 || layout.depth != p.head_dim;
   layout.copy_v = widen || p.v.strides[3] != 1 || layout.columns != p.v_dim;

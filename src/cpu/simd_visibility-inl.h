@@ -147,7 +147,7 @@ HWY_INLINE bool any_shown(const T* pairs, core::Range keys, int v, T hidden) {
   const Tag<T> d;
   auto shown = hn::FirstN(d, 0);
   for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-    shown = hn::Or(shown, hn::Ne(hn::Load(d, pairs + key * tile_lanes<T> + v * lanes<T>), hn::Set(d, hidden)));
+    shown = hn::Or(shown, differs(hn::Load(d, pairs + key * tile_lanes<T> + v * lanes<T>), hn::Set(d, hidden)));
   }
   return !hn::AllFalse(d, shown);
 }
