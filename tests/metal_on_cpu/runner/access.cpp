@@ -160,7 +160,7 @@ void Executor::check(Region& region, bool is_threadgroup, std::uintptr_t address
       cell.write = now;
       cell.initialised = serial;
     } else {
-      if (cell.initialised != serial) {
+      if (cell.initialised != serial && !is_known("uninitialised", site, 0)) {
         add({"uninitialised",
              thread_name(*running_) + " reads byte " + std::to_string(offset) + " of " +
                  (is_threadgroup ? "threadgroup array " : "buffer ") + region.name + " before anyone wrote it",
@@ -177,11 +177,13 @@ void Executor::check(Region& region, bool is_threadgroup, std::uintptr_t address
 
 void Executor::race(const Region& region, bool is_threadgroup, std::size_t offset, const Touch& a, bool a_writes,
                     const Touch& b, bool b_writes) {
+  const std::uintptr_t site = module_.base() + b.site, other = module_.base() + a.site;
+  if (is_known("race", site, other)) return;
   std::ostringstream text;
   text << "on byte " << offset << " of " << (is_threadgroup ? "threadgroup array " : "buffer ") << region.name << ": "
        << name_of(b) << (b_writes ? " writes" : " reads") << " it and " << name_of(a) << (a_writes ? " wrote" : " read")
        << " it with no barrier between";
-  add({"race", text.str(), module_.base() + b.site, module_.base() + a.site});
+  add({"race", text.str(), site, other});
 }
 
 // ---------------------------------------------------------------------------------------------- findings
@@ -198,18 +200,23 @@ std::string Executor::thread_name(const Lane& lane) const {
   return "thread " + std::to_string(lane.thread.index_in_group) + " of group " + std::to_string(group_index_);
 }
 
+// One finding for each pair of places in the source, however often it happens.
+bool Executor::is_known(const char* kind, std::uintptr_t site, std::uintptr_t other) const {
+  return raw_.size() >= max_findings || (site != 0 && std::ranges::any_of(raw_, [&](const Raw& known) {
+                                           return known.site == site && known.other == other && known.kind == kind;
+                                         }));
+}
+
 void Executor::add(Raw finding) {
-  if (raw_.size() >= max_findings) return;
+  if (is_known(finding.kind.c_str(), finding.site, finding.other)) return;
   for (const Raw& known : raw_) {
-    if (known.kind == finding.kind && known.site == finding.site && known.other == finding.other &&
-        (finding.site != 0 || known.text == finding.text)) {
-      return;
-    }
+    if (known.kind == finding.kind && known.text == finding.text) return;
   }
   raw_.push_back(std::move(finding));
 }
 
 void Executor::fatal(Raw finding) {
+  if (raw_.size() >= max_findings) raw_.pop_back();  // the one that ends the launch is always told
   add(std::move(finding));
   dead_ = true;
 }
@@ -252,11 +259,18 @@ std::uintptr_t Executor::fault_stack() const {
 }
 
 std::vector<Finding> Executor::findings() const {
+  std::vector<std::uintptr_t> sites;
+  for (const Raw& raw : raw_) {
+    if (raw.site != 0) sites.push_back(raw.site);
+    if (raw.other != 0) sites.push_back(raw.other);
+  }
+  const std::vector<std::string> lines = module_.lines_of(sites);
   std::vector<Finding> out;
+  std::size_t next = 0;
   for (const Raw& raw : raw_) {
     std::string message = raw.text;
-    if (raw.site != 0) message += " (" + module_.line_of(raw.site);
-    if (raw.other != 0) message += " and " + module_.line_of(raw.other);
+    if (raw.site != 0) message += " (" + lines[next++];
+    if (raw.other != 0) message += " and " + lines[next++];
     if (raw.site != 0) message += ")";
     out.push_back({raw.kind, message});
   }

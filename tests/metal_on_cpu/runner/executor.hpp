@@ -90,6 +90,7 @@ class Executor {
   void divergence(const std::string& what, const Lane& a, const Lane& b);
   void fatal(Raw finding);
   void add(Raw finding);
+  [[nodiscard]] bool is_known(const char* kind, std::uintptr_t site, std::uintptr_t other) const;
   void check(Region& region, bool is_threadgroup, std::uintptr_t address, std::size_t size, bool write,
              std::uintptr_t site, bool whole_simdgroup);
   [[nodiscard]] bool ordered(const Touch& earlier, bool is_threadgroup, const Touch& now) const;

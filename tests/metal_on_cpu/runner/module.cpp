@@ -232,30 +232,38 @@ const TwEntry* Module::find(const std::string& function) const {
   return nullptr;
 }
 
-std::string Module::line_of(std::uintptr_t return_address) const {
-  if (!contains(return_address)) return "the bench";
+std::vector<std::string> Module::lines_of(const std::vector<std::uintptr_t>& return_addresses) const {
   static std::map<std::string, std::string> known;  // starting the symbolizer costs more than a small launch
-  std::string& line = known[path_ + "@" + std::to_string(return_address - base_)];
-  if (line.empty()) line = symbolized(return_address - 1 - base_);
-  return line;
-}
-
-std::string Module::symbolized(std::uintptr_t offset) const {
+  const auto key = [&](std::uintptr_t address) { return path_ + "@" + std::to_string(address - base_); };
+  std::vector<std::uintptr_t> unknown;
   std::ostringstream command;
-  command << "llvm-symbolizer-19 --inlining --functions=none --output-style=GNU --obj=" << quoted(path_) << " 0x"
-          << std::hex << offset;
-  const Ran ran = shell(command.str());
-  // Frames from the innermost outwards; the kernel's own is the first that is not one of the bench's headers.
-  std::istringstream in(ran.output);
-  std::string last = "?";
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty()) continue;
-    last = line;
-    if (line.find("metal_on_cpu/include") == std::string::npos) break;
+  command << "llvm-symbolizer-19 --inlining --functions=none --obj=" << quoted(path_) << std::hex;
+  for (const std::uintptr_t address : return_addresses) {
+    if (!contains(address) || known.contains(key(address)) || std::ranges::find(unknown, address) != unknown.end()) {
+      continue;
+    }
+    unknown.push_back(address);
+    command << " 0x" << address - 1 - base_;
   }
-  if (const auto discriminator = last.find(" (disc"); discriminator != std::string::npos) last.resize(discriminator);
-  if (const auto slash = last.rfind('/'); slash != std::string::npos) last.erase(0, slash + 1);
-  return last;
+  if (!unknown.empty()) {
+    // For each address a line per frame, from the innermost outwards, and an empty line. The kernel's own frame is the
+    // first that is not one of the bench's headers.
+    std::istringstream in(shell(command.str()).output);
+    for (const std::uintptr_t address : unknown) {
+      std::string own;
+      for (std::string line; std::getline(in, line) && !line.empty();) {
+        if (own.empty() || own.find("metal_on_cpu/include") != std::string::npos) own = line;
+      }
+      if (const auto column = own.rfind(':'); column != std::string::npos) own.resize(column);
+      if (const auto slash = own.rfind('/'); slash != std::string::npos) own.erase(0, slash + 1);
+      known[key(address)] = own;
+    }
+  }
+  std::vector<std::string> lines;
+  for (const std::uintptr_t address : return_addresses) {
+    lines.push_back(contains(address) ? known[key(address)] : "the bench");
+  }
+  return lines;
 }
 
 }  // namespace tilewise::metal_bench

@@ -26,12 +26,10 @@ class Module {
   [[nodiscard]] TwCounts* counts() const { return counts_; }             // null unless counting
   [[nodiscard]] std::uintptr_t base() const { return base_; }
   [[nodiscard]] bool contains(std::uintptr_t address) const { return address >= base_ && address < end_; }
-  // "file:line" of the kernel's own line for a code address (return addresses).
-  [[nodiscard]] std::string line_of(std::uintptr_t return_address) const;
+  // "file:line" of the kernel's own line for each return address.
+  [[nodiscard]] std::vector<std::string> lines_of(const std::vector<std::uintptr_t>& return_addresses) const;
 
  private:
-  [[nodiscard]] std::string symbolized(std::uintptr_t offset) const;
-
   std::string path_;
   void* handle_ = nullptr;
   TwCounts* counts_ = nullptr;
