@@ -20,13 +20,7 @@ struct Item {
   tw_i64 h;
   tw_i64 kv_head;
   core::Range rows;
-  bool staged;  // this head's sink is too large for plain scores
 };
-
-template <class T>
-HWY_INLINE T sink_of(const Problem& p, const Buffers& buffers, tw_i64 h) {
-  return static_cast<T>(static_cast<const float*>(buffers.sinks)[h * p.sinks.strides[0]]);
-}
 
 // A block of keys in compute type: row r of k is at k + r * k_row and belongs to key `begin` + r.
 template <class T>
