@@ -53,8 +53,8 @@ struct BoundBuffer {
   int index = 0;  // [[buffer(index)]]
   Role role = Role::none;
   bool is_written = false;
-  // Bytes that the kernel may touch, relative to the tensor's element 0 (to the workspace's start for scratch): begin is
-  // negative when a stride is. The kernel's pointer is element 0 (scratch: begin).
+  // Bytes that the kernel may touch, relative to the tensor's element 0 (to the workspace's start for scratch): begin
+  // is negative when a stride is. The kernel's pointer is element 0 (scratch: begin).
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
@@ -67,10 +67,10 @@ struct KernelLaunch {
   std::vector<std::pair<std::string, std::string>> constants;
   std::vector<BoundBuffer> buffers;
   int scalars_index = 0;
-  std::vector<std::byte> scalars;           // setBytes
-  std::array<std::uint32_t, 3> groups{};    // threadgroups of the grid
-  std::array<std::uint32_t, 3> threads{};   // threads of a threadgroup
-  std::size_t threadgroup_bytes = 0;        // what the kernel declares statically
+  std::vector<std::byte> scalars;          // setBytes
+  std::array<std::uint32_t, 3> groups{};   // threadgroups of the grid
+  std::array<std::uint32_t, 3> threads{};  // threads of a threadgroup
+  std::size_t threadgroup_bytes = 0;       // what the kernel declares statically
 };
 
 // Launches in order; each sees what those before it wrote. Empty: nothing to compute.

@@ -193,7 +193,8 @@ Verdict common_limits(const Problem& p) {
   if (p.pass != Pass::forward) return no("the backward pass is not written for Metal");
   if (p.machine.kind != DeviceKind::metal) return no("the tensors are not on a Metal device");
   if (gpu_of(p.machine.features).family < 7) return no("the GPU is older than Apple family 7 (M1)");
-  if (msl_name_of(p.dtype) == nullptr) return no(std::string("dtype ") + name_of(p.dtype) + " does not exist on Apple GPUs");
+  if (msl_name_of(p.dtype) == nullptr)
+    return no(std::string("dtype ") + name_of(p.dtype) + " does not exist on Apple GPUs");
   if (p.has_dropout) return no("dropout is not implemented on Metal");
   if (p.head_dim > max_head_dim) {
     return no("head_dim " + std::to_string(p.head_dim) + " is above " + std::to_string(max_head_dim));
@@ -285,7 +286,8 @@ DecodeChoice choose_decode(const Problem& p) {
   if (p.batch_invariant) {  // cut without looking at the batch or the GPU
     choice.split_keys = invariant_split_keys;
   } else {
-    const std::int64_t wanted = waves_for_16_rows * simdgroups_per_core * std::max(1U, gpu_of(p.machine.features).cores);
+    const std::int64_t wanted =
+        waves_for_16_rows * simdgroups_per_core * std::max(1U, gpu_of(p.machine.features).cores);
     const std::int64_t others = std::max<std::int64_t>(1, p.batch * p.kv_heads * choice.row_tiles);
     const std::int64_t parts = std::max<std::int64_t>(1, core::ceil_div(wanted, others));
     choice.split_keys = core::ceil_div(core::ceil_div(std::max<std::int64_t>(1, p.kv_len), parts), grain) * grain;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Tile tables of the Metal kernels, each row with its reason. Nothing was measured on a GPU: the reasons are counts made
-// by the bench, register sums (128 per lane) and what others report (research notes on Metal). A row applies to head
-// dimensions and element sizes up to its own; the first that fits wins.
+// Tile tables of the Metal kernels, each row with its reason. Nothing was measured on a GPU: the reasons are counts
+// made by the bench, register sums (128 per lane) and what others report (research notes on Metal). A row applies to
+// head dimensions and element sizes up to its own; the first that fits wins.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ForwardTile {
 };
 
 inline constexpr int max_head_dim = 576;  // of D and Dv
-inline constexpr int v_block = 128;       // columns of V per threadgroup: O is 16 rows x 128 columns, 64 registers a lane
+inline constexpr int v_block = 128;  // columns of V per threadgroup: O is 16 rows x 128 columns, 64 registers a lane
 
 // K and V come straight from device memory: M3 and later, whose caches hold what neighbouring simdgroups read. Needs
 // aligned contiguous rows.
@@ -38,8 +38,8 @@ inline constexpr ForwardTile direct_small_tiles[] = {
     {128, 4, 1, 4, 4, true, "with 8 rows Q and O fit: 64 registers"},
     {576, 4, 1, 4, 4, false, "Q has up to 144 registers: read again per 32 keys"},
 };
-// K and V tiles in threadgroup memory: M1 and M2, whose cache is small, and any layout that is not aligned. Three groups
-// per core want at most 20 KB each.
+// K and V tiles in threadgroup memory: M1 and M2, whose cache is small, and any layout that is not aligned. Three
+// groups per core want at most 20 KB each.
 inline constexpr ForwardTile staged_tiles[] = {
     {64, 4, 2, 4, 4, true, "32 keys: 17.4 KB in float32 at D = 64"},
     {128, 2, 2, 4, 4, false, "32 keys of 16-bit elements: 17.4 KB at D = 128"},

@@ -94,7 +94,8 @@ TEST(MetalTiles, EveryRowFitsTheGpuForAllThatItCovers) {
       for (int bytes = 2; bytes <= row.element_bytes; bytes += 2) {
         for (std::int64_t d = 1; d <= row.head_dim; ++d) {
           for (const int v : {16, 64, 128}) {
-            EXPECT_LE(staged_bytes(row, padded_dim(d), v, bytes), max_threadgroup_bytes) << d << " " << v << " " << bytes;
+            EXPECT_LE(staged_bytes(row, padded_dim(d), v, bytes), max_threadgroup_bytes)
+                << d << " " << v << " " << bytes;
           }
         }
       }
@@ -239,7 +240,12 @@ TEST(MetalPlans, NothingToComputeIsNoLaunch) {
 }
 
 TEST(MetalPlans, DecodeSplitsTheKeysAndSharesThem) {
-  const Sizes sizes{.q_heads = 32, .kv_heads = 8, .q_len = 1, .kv_len = 16384, .head_dim = 128, .v_dim = 128,
+  const Sizes sizes{.q_heads = 32,
+                    .kv_heads = 8,
+                    .q_len = 1,
+                    .kv_len = 16384,
+                    .head_dim = 128,
+                    .v_dim = 128,
                     .dtype = DType::float16};
   const LaunchPlan plan = decode().plan(problem_of(sizes));
   ASSERT_EQ(plan.launches.size(), 2U);

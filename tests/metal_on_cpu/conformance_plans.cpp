@@ -4,9 +4,9 @@
 //   metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT] [--dtype NAME] [--gpu NAME]
 //                          [--shard I/N] [--verbose]
 //
-// A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct loads);
-// the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the tensors
-// are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
+// A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct
+// loads); the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the
+// tensors are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
 // Skipped: the kernel refuses the call, or the call is too large for the bench.
 
 #include <algorithm>
@@ -94,8 +94,11 @@ verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& g
     }
     return {};
   };
-  subject.workspace = [](const ForwardTensors&, const AttentionOptions&, const ExecutionOptions&) { return std::size_t{0}; };
-  subject.forward = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options, const ExecutionOptions&) {
+  subject.workspace = [](const ForwardTensors&, const AttentionOptions&, const ExecutionOptions&) {
+    return std::size_t{0};
+  };
+  subject.forward = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options,
+                                 const ExecutionOptions&) {
     api::Call call = api::checked_forward(tensors, options, api::Addresses::required);
     const AlignedCopies copies(tensors);
     if (is_aligned) call = api::checked_forward(copies.tensors(), options, api::Addresses::required);
@@ -191,8 +194,9 @@ bool parse(int argc, char** argv, Options& options) {
 int main(int argc, char** argv) {
   tilewise::metal_bench::Options options;
   if (!tilewise::metal_bench::parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT]\n"
-                         "         [--dtype NAME] [--gpu NAME] [--shard I/N] [--verbose]\n");
+    std::fprintf(stderr,
+                 "usage: metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT]\n"
+                 "         [--dtype NAME] [--gpu NAME] [--shard I/N] [--verbose]\n");
     return 2;
   }
   return tilewise::metal_bench::test(options);

@@ -2,7 +2,8 @@
 //
 //   metal_plan_counts                     N = 200: products exact, the rest within 2% of counts_n200.txt
 //   metal_plan_counts --write-table       rewrites counts_n200.txt
-//   metal_plan_counts --json FILE         N = 2048, too, with its limits; all rows, those of the rungs included, as JSON
+//   metal_plan_counts --json FILE         N = 2048, too, with its limits; all rows, those of the rungs included, as
+//   JSON
 
 #include <cmath>
 #include <cstring>
@@ -55,8 +56,8 @@ CountRow count_forward(const Variant& variant, std::size_t n, std::size_t d, boo
   p.has_right = causal;
   for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
     if (std::strcmp(kernel.name, "metal.simdgroup.forward") != 0) continue;
-    const tilewise::Buffers buffers{.q = data.q.data(), .k = data.k.data(), .v = data.v.data(), .o = data.o.data(),
-                                    .lse = lse.data()};
+    const tilewise::Buffers buffers{
+        .q = data.q.data(), .k = data.k.data(), .v = data.v.data(), .o = data.o.data(), .lse = lse.data()};
     std::vector<std::byte> scratch;
     const Launch launch = launch_of(kernel.plan(p).launches.at(0), buffers, scratch);
     return count_launch(variant.name, {n, d, causal}, launch);
@@ -87,7 +88,8 @@ std::string within_limits(const Variant& variant, const CountRow& row) {
   at_most("exponentials per score", r.exponentials_per_score, 1.02);
   at_most("of multiply-adds outside products", 1 - r.product_share, d == 32 ? 0.04 : d == 64 ? 0.02 : 0.015);
   if (variant.rows != 16) return why.str();
-  const double read = static_cast<double>(row.counts.device_bytes_read) / static_cast<double>(row.problem.minimum_products());
+  const double read =
+      static_cast<double>(row.counts.device_bytes_read) / static_cast<double>(row.problem.minimum_products());
   if (variant.is_staged) {
     at_most("threadgroup bytes per FLOP", r.threadgroup_bytes_per_flop, 0.16);
     const std::size_t keys = d == 128 ? 16 : 32;
@@ -152,7 +154,8 @@ int test(const char* json, bool writes_table) {
         const CountRow row = count_forward(variant, 200, d, causal);
         report.add("products of " + name_of(row), exact_products(row));
         if (!writes_table) report.add("table of " + name_of(row), as_in_table(row, table));
-        for (const auto& [name, value] : entries_of(row)) written << value << ' ' << name << ' ' << name_of(row) << '\n';
+        for (const auto& [name, value] : entries_of(row))
+          written << value << ' ' << name << ' ' << name_of(row) << '\n';
         rows.push_back(row);
       }
     }

@@ -29,9 +29,10 @@ class AlignedCopies {
       const ConstTensorView from = view;
       view.data = memory_[slot].data();
       view.strides = strides;
-      if (fills) each_element(from, [&](std::int64_t flat, const std::byte* element) {
-        std::memcpy(bytes(slot) + flat * size(from), element, static_cast<std::size_t>(size(from)));
-      });
+      if (fills)
+        each_element(from, [&](std::int64_t flat, const std::byte* element) {
+          std::memcpy(bytes(slot) + flat * size(from), element, static_cast<std::size_t>(size(from)));
+        });
     };
     copied(tensors_.q, 0, true);
     copied(tensors_.k, 1, true);
@@ -59,7 +60,8 @@ class AlignedCopies {
       for (std::int64_t h = 0; h < n[1]; ++h) {
         for (std::int64_t s = 0; s < n[2]; ++s) {
           for (std::int64_t d = 0; d < n[3]; ++d) {
-            const std::int64_t at = b * view.strides[0] + h * view.strides[1] + s * view.strides[2] + d * view.strides[3];
+            const std::int64_t at =
+                b * view.strides[0] + h * view.strides[1] + s * view.strides[2] + d * view.strides[3];
             f(flat++, static_cast<const std::byte*>(view.data) + at * size(view));
           }
         }
@@ -104,8 +106,9 @@ inline Launch launch_of(const metal::KernelLaunch& planned, const tilewise::Buff
   launch.function = planned.function;
   launch.constants = planned.constants;
   for (const metal::BoundBuffer& bound : planned.buffers) {
-    static const char* const names[] = {"none",  "q",         "k",          "v",    "o",    "lse",         "mask",   "bias",
-                                        "slopes", "sinks",    "q_lengths",  "kv_lengths", "cu_q", "cu_k", "block_table", "scratch"};
+    static const char* const names[] = {"none", "q",    "k",           "v",      "o",         "lse",
+                                        "mask", "bias", "slopes",      "sinks",  "q_lengths", "kv_lengths",
+                                        "cu_q", "cu_k", "block_table", "scratch"};
     Buffer buffer;
     buffer.index = bound.index;
     buffer.role = names[static_cast<std::size_t>(bound.role)];
@@ -125,7 +128,8 @@ inline Launch launch_of(const metal::KernelLaunch& planned, const tilewise::Buff
 }
 
 // Runs a plan's launches in every schedule. Empty: no finding, the same bits, threadgroup memory as planned.
-inline std::string run_plan_in_all_schedules(const metal::LaunchPlan& plan, const tilewise::Buffers& buffers, Mode mode) {
+inline std::string run_plan_in_all_schedules(const metal::LaunchPlan& plan, const tilewise::Buffers& buffers,
+                                             Mode mode) {
   std::vector<std::byte> scratch(plan.scratch_bytes, std::byte{0xff});
   for (const metal::KernelLaunch& planned : plan.launches) {
     const Launch launch = launch_of(planned, buffers, scratch);

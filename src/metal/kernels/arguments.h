@@ -17,8 +17,8 @@ struct ForwardArguments {
   tw_i64 table_b, table_page;  // block table [B, max_pages]
   tw_i64 batch;                // items, or packed sequences
   tw_i64 q_heads, kv_heads;
-  tw_i64 q_rows, k_rows;       // Sq, Sk of a slot; packed: Tq, Tk; paged: max_pages * page_size
-  tw_i64 head_dim, v_dim;      // D, Dv, unpadded
+  tw_i64 q_rows, k_rows;        // Sq, Sk of a slot; packed: Tq, Tk; paged: max_pages * page_size
+  tw_i64 head_dim, v_dim;       // D, Dv, unpadded
   tw_i64 page_size, num_pages;  // page_size 0: not paged
   tw_i64 left, right, delta;
 

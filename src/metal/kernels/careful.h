@@ -28,8 +28,8 @@ inline device const T* value_at(constant ForwardArguments& a, Keys<T> keys, int 
   return keys.v + key_offset(a, a.v, keys.table, keys.sequence, keys.item, keys.kv_head, j);
 }
 
-// Query i over keys [first, end): writes `columns` elements of o, normalised, returns the row, in natural units. `rows` holds the
-// sink, or no keys. Sums are kept below overflow by an exact power of two that exceeds the number of keys.
+// Query i over keys [first, end): writes `columns` elements of o, normalised, returns the row, in natural units. `rows`
+// holds the sink, or no keys. Sums are kept below overflow by an exact power of two that exceeds the number of keys.
 template <int max_columns, typename T, typename Out>
 inline Rows<float> attend_carefully(constant ForwardArguments& a, Keys<T> keys, Terms<T> terms, device const T* query,
                                     int i, int first, int end, Rows<float> rows, device Out* o, tw_i64 o_stride,

@@ -27,8 +27,8 @@ struct Part {
   device float2* states;  // [B, Hq, Sq, splits]
   core::Range keys;
   core::Band band;
-  int group;              // query heads per KV head
-  int columns;            // of this block
+  int group;    // query heads per KV head
+  int columns;  // of this block
   bool writes_state;
 };
 

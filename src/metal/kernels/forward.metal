@@ -7,11 +7,11 @@
 //   ATTENTION_ROW_BLOCKS  8-query blocks per simdgroup: 2 halves what is read of K and V, 1 gives twice the simdgroups
 //   ATTENTION_KEY_BLOCKS  8-key blocks per tile
 //   ATTENTION_SIMDGROUPS  simdgroups per threadgroup
-//   ATTENTION_STAGED      1: the group copies K and V tiles to threadgroup memory, which also straightens any stride and
-//                         padding; 0: fragments come from device memory, and no thread waits for another
+//   ATTENTION_STAGED      1: the group copies K and V tiles to threadgroup memory, which also straightens any stride
+//                         and padding; 0: fragments come from device memory, and no thread waits for another
 //   ATTENTION_ALIGNED     1: rows are contiguous, vectors of 4 aligned, D and Dv unpadded. Needed by STAGED 0
 //   ATTENTION_CACHE_Q     1: Q stays in registers; 0: it is read again for every tile of keys
-//   ATTENTION_TERMS       1: scores have mask, bias, ALiBi or softcap, or a scale that is not an ordinary positive number
+//   ATTENTION_TERMS       1: scores have mask, bias, ALiBi or softcap, or an unusual scale (not positive, huge, tiny)
 //
 // What it still wastes: the matrix product needs exp2 to wait for it and the other way round; only other simdgroups of
 // the same core fill the gaps. K and V are read once per 8 or 16 queries.
@@ -51,7 +51,7 @@ inline void stage(constant ForwardArguments& a, Keys<T> keys, bool values, int f
 // Where a sequence's rows of one head are read and written.
 struct Head {
   device const T* q;
-  device T* o;         // at the first column of this block
+  device T* o;  // at the first column of this block
   device float* lse;
   bool writes_lse;
   float sink;   // -inf: none
@@ -85,9 +85,9 @@ inline void store(constant ForwardArguments& a, Keys<T> keys, Head head, int r, 
     if (!simd_any(finished.redo && is_query && state.row == row)) continue;
     const int at = i - state.row + row;
     const core::Range seen = core::visible_keys(band_of_sequence(a, keys.sequence), at, keys.sequence.k_len);
-    const Rows<float> careful = attend_carefully<DV>(a, keys, state.terms[r], head.q + at * a.q.s, at, int(seen.begin),
-                                                     int(seen.end), sink_only(head.sink), head.o + at * a.o.s, a.o.d,
-                                                     head.columns, lane);
+    const Rows<float> careful =
+        attend_carefully<DV>(a, keys, state.terms[r], head.q + at * a.q.s, at, int(seen.begin), int(seen.end),
+                             sink_only(head.sink), head.o + at * a.o.s, a.o.d, head.columns, lane);
     if (state.row == row) {
       rows = careful;
       redone = true;
@@ -111,9 +111,8 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
                               device const float* sinks [[buffer(8)]], device const int* q_lengths [[buffer(9)]],
                               device const int* k_lengths [[buffer(10)]], device const int* cu_q [[buffer(11)]],
                               device const int* cu_k [[buffer(12)]], device const int* table [[buffer(13)]],
-                              constant ForwardArguments& a [[buffer(14)]],
-                              uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
-                              uint thread_index [[thread_index_in_threadgroup]],
+                              constant ForwardArguments& a [[buffer(14)]], uint3 group [[threadgroup_position_in_grid]],
+                              uint3 groups [[threadgroups_per_grid]], uint thread_index [[thread_index_in_threadgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]],
                               uint lane_index [[thread_index_in_simdgroup]]) {
 #if ATTENTION_STAGED
@@ -158,6 +157,7 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
   const tw_i64 walk_rows = ATTENTION_STAGED ? GROUP_ROWS : ROWS;
   const core::Range walk = {walk_begin, core::min_i64(walk_begin + walk_rows, sequence.q_len)};
   const core::Range blocks = core::key_tiles(band, walk, sequence.k_len, 8);
+  // [excerpt: loop]
   for (int block = int(blocks.begin) / KB * KB; block < blocks.end; block += KB) {
 #if ATTENTION_STAGED
     stage(a, keys, false, 8 * block, int(a.head_dim), D, k_tile, thread_index);
@@ -176,5 +176,6 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
     threadgroup_barrier(mem_flags::mem_threadgroup);  // write after read: the next tile goes over this one
 #endif
   }
+  // [end]
   for (int r = 0; r < RB; ++r) store(a, keys, head, r, lane, state);
 }

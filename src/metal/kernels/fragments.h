@@ -4,9 +4,9 @@
 // 8x8 matrix: row lane_row(i), columns lane_column(i) and the next.
 //
 // Two permutations make every load a vector. Q K^T sums over d in any order, so in a group of 8 W columns fragment f
-// holds d = W r + f in row r (W = 4 fragments, or 2 in a tail of 16 columns): a lane reads W neighbours of a key. And in
-// 16 columns of V and O, fragment f = 0, 1 holds column 2 c + 2 f + e where it would hold column c + e (c even, e = 0,
-// 1): a lane reads 4 neighbours. 16-bit elements become float here: all products and sums are in float32.
+// holds d = W r + f in row r (W = 4 fragments, or 2 in a tail of 16 columns): a lane reads W neighbours of a key. And
+// in 16 columns of V and O, fragment f = 0, 1 holds column 2 c + 2 f + e where it would hold column c + e (c even, e =
+// 0, 1): a lane reads 4 neighbours. 16-bit elements become float here: all products and sums are in float32.
 //
 // TILE_SPACE is where K and V are read from: device memory or a staged tile in threadgroup memory.
 
@@ -52,13 +52,16 @@ inline void store_device4(device T* p, float2 x, float2 y) {
   *reinterpret_cast<device vec<T, 4>*>(p) = v;
 }
 
+// [excerpt: key_fragments]
 // `width` fragments of K^T (8 columns of d x 8 keys each), from the group's first column of this lane's two keys.
 template <typename T>
-inline void key_fragments(TILE_SPACE const T* key0, TILE_SPACE const T* key1, int width, ushort row, thread Fragment* k) {
+inline void key_fragments(TILE_SPACE const T* key0, TILE_SPACE const T* key1, int width, ushort row,
+                          thread Fragment* k) {
   const float4 x = width == 4 ? load_tile4(key0 + 4 * row) : load_tile2(key0 + 2 * row);
   const float4 y = width == 4 ? load_tile4(key1 + 4 * row) : load_tile2(key1 + 2 * row);
   for (int f = 0; f < width; ++f) set(k[f], x[f], y[f]);
 }
+// [end]
 
 // Two fragments of V (8 keys x 8 columns each), from the first of 16 columns of this lane's key.
 template <typename T>

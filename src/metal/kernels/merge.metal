@@ -21,7 +21,8 @@ kernel void attention_merge(device T* o [[buffer(3)]], device float* lse_out [[b
                             device const int* cu_k [[buffer(12)]], device const int* table [[buffer(13)]],
                             constant DecodeArguments& a [[buffer(14)]], device const float* partial_o [[buffer(15)]],
                             device const float2* partial_states [[buffer(16)]],
-                            uint3 group [[threadgroup_position_in_grid]], uint lane_index [[thread_index_in_simdgroup]]) {
+                            uint3 group [[threadgroup_position_in_grid]],
+                            uint lane_index [[thread_index_in_simdgroup]]) {
   const int i = int(group.x);
   const tw_i64 h = group.y, item = group.z;
   const int lane = int(lane_index);

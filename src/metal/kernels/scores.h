@@ -14,7 +14,7 @@ struct Terms {
   device const uchar* mask;
   device const T* bias;
   device const float* float_bias;
-  float slope;         // ALiBi, 0 without
+  float slope;  // ALiBi, 0 without
   tw_i64 alibi_delta;
 };
 

@@ -67,8 +67,8 @@ struct State {
   Visible visible[RB];
   device const T* query[RB];
   Terms<T> terms[RB];
-  int i[RB];               // position of this lane's query
-  ushort row, column;      // of this lane in a fragment
+  int i[RB];           // position of this lane's query
+  ushort row, column;  // of this lane in a fragment
 };
 
 inline bool sees(Visible visible, int block) { return visible.begin <= block && block < visible.end; }
@@ -81,8 +81,8 @@ inline Visible visible_to(core::Band band, core::Range queries, int i, core::Seq
   const core::Range full = core::full_key_tiles(band, rows, sequence.k_len, 8);
   core::Range keys = {0, 0};  // padding sees nothing: it has no row in masks and biases
   if (i < sequence.q_len) keys = core::visible_keys(band, i, sequence.k_len);
-  return {int(blocks.begin), int(blocks.end),  // a last block with fewer than 8 keys is cut by the tail
-          int(full.begin), int(core::min_i64(full.end, sequence.k_len / 8)), int(keys.begin), int(keys.end)};
+  const tw_i64 full_end = core::min_i64(full.end, sequence.k_len / 8);  // a last block of fewer than 8 keys is cut
+  return {int(blocks.begin), int(blocks.end), int(full.begin), int(full_end), int(keys.begin), int(keys.end)};
 }
 
 // One group of Q's columns. Rows past the end repeat the last one; columns past D are zero.
@@ -113,7 +113,8 @@ inline void scores(constant ForwardArguments& a, Keys<T> keys, Tile tile, thread
       if (!sees(state.visible[0], block) && !sees(state.visible[RB - 1], block)) continue;
       Fragment k[4];
       const int j = 8 * block + state.column;
-      key_fragments(tile_key(a, keys, tile, j) + d, tile_key(a, keys, tile, j + 1) + d, group_width(D, d), state.row, k);
+      key_fragments(tile_key(a, keys, tile, j) + d, tile_key(a, keys, tile, j + 1) + d, group_width(D, d), state.row,
+                    k);
       for (int r = 0; r < RB; ++r) {
         if (!sees(state.visible[r], block)) continue;
         for (int f = 0; f < group_width(D, d); ++f) {
@@ -153,6 +154,7 @@ inline float row_max(int r, Tile tile, float dot_unit, thread State& state) {
   return ATTENTION_TERMS ? largest : largest * dot_unit;
 }
 
+// [excerpt: rescale]
 // Raises a maximum only when a row outgrows it by 2^GROWTH, which after the first tiles hardly happens. The vote only
 // decides whether anybody looks; each row decides by its own scores, so that its bits do not depend on its neighbours.
 inline void rescale(Tile tile, float dot_unit, thread State& state) {
@@ -168,13 +170,14 @@ inline void rescale(Tile tile, float dot_unit, thread State& state) {
     largest[r] = Ops<float>::max(largest[r], simd_shuffle_xor(largest[r], 8));
     const bool outgrows = largest[r] > state.rows[r].m + GROWTH;
     const float block_max = outgrows ? largest[r] : -INFINITY;
-    const Grown<float> grown =
-        ATTENTION_TERMS ? grow(state.rows[r], block_max, UNIT) : grow(state.rows[r], block_max);
+    const Grown<float> grown = ATTENTION_TERMS ? grow(state.rows[r], block_max, UNIT) : grow(state.rows[r], block_max);
     state.rows[r] = grown.rows;
     for (int c = 0; c < DV / 8; ++c) state.o[r][c].thread_elements() *= grown.alpha;
   }
 }
+// [end]
 
+// [excerpt: weights]
 inline void weights(Tile tile, float dot_unit, thread State& state) {
   for (int r = 0; r < RB; ++r) {
     const float m = state.rows[r].m;
@@ -189,6 +192,7 @@ inline void weights(Tile tile, float dot_unit, thread State& state) {
     }
   }
 }
+// [end]
 
 inline void accumulate(constant ForwardArguments& a, Keys<T> keys, Tile tile, thread State& state) {
   for (int b = 0; b < KB; ++b) {

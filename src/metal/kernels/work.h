@@ -38,10 +38,10 @@ inline core::Sequence sequence_of(constant ForwardArguments& a, Integers x, tw_i
   core::Range k_slot = {0, a.k_rows};
   if (a.has_cu_q) q_slot = packed_slot(x.cu_q, a.cu_q_stride, a.wide_cu_q, item, a.q_rows);
   if (a.has_cu_k) k_slot = packed_slot(x.cu_k, a.cu_k_stride, a.wide_cu_k, item, a.k_rows);
-  const tw_i64 q_len = a.has_q_lengths ? integer_at(x.q_lengths, item * a.q_length_stride, a.wide_q_lengths)
-                                       : q_slot.end - q_slot.begin;
-  const tw_i64 k_len = a.has_k_lengths ? integer_at(x.k_lengths, item * a.k_length_stride, a.wide_k_lengths)
-                                       : k_slot.end - k_slot.begin;
+  const tw_i64 q_len =
+      a.has_q_lengths ? integer_at(x.q_lengths, item * a.q_length_stride, a.wide_q_lengths) : q_slot.end - q_slot.begin;
+  const tw_i64 k_len =
+      a.has_k_lengths ? integer_at(x.k_lengths, item * a.k_length_stride, a.wide_k_lengths) : k_slot.end - k_slot.begin;
   return core::clamped_sequence(a.has_cu_q ? 0 : item, a.has_cu_k ? 0 : item, q_slot, k_slot, q_len, k_len);
 }
 
