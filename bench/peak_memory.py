@@ -3,7 +3,7 @@
 
 Each case runs in a process of its own: inputs and output are allocated and touched, the kernel's high-water mark of
 resident memory is reset, the call is planned and run, and the mark is read. What it grew by is scratch, workspace,
-thread stacks, and the library's own code and data as they are first used: all of it is counted. Linux only; needs numpy.
+thread stacks, and the library's own code and data as they are first used: all of it counts. Linux only; needs numpy.
 
     bench/peak_memory.py                         # queries 1, 128 and 4096; one and two threads
     bench/peak_memory.py --queries 131072        # the whole square: minutes

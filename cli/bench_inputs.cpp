@@ -55,9 +55,30 @@ double input_bytes(const GridProblem& p) {
   };
   const double elements = product({p.batch, p.q_heads, p.q_len, p.head_dim + p.v_dim}) +
                           product({p.batch, p.kv_heads, p.kv_len, p.head_dim + p.v_dim});
-  const double bias = p.bias ? product({p.q_heads, p.q_len, p.kv_len}) * sizeof(float) : 0;
+  const double bias = p.bias ? product({p.bias_heads(), p.q_len, p.kv_len}) * sizeof(float) : 0;
   return elements * static_cast<double>(size_of(p.dtype)) + bias;
 }
+
+namespace {
+
+// Slice `part` of a tensor [B, S, 3, H, D] as [B, H, S, D].
+ConstTensorView fused_slice(const GridProblem& p, const void* data, std::int64_t part) {
+  ConstTensorView view = contiguous_view(data, p.dtype, {p.batch, p.q_heads, p.q_len, p.head_dim});
+  const std::int64_t width = p.q_heads * p.head_dim;
+  view.strides = {p.q_len * 3 * width, p.head_dim, 3 * width, 1};
+  if (data != nullptr) {
+    view.data = static_cast<const std::byte*>(data) + part * width * static_cast<std::int64_t>(size_of(p.dtype));
+  }
+  return view;
+}
+
+void slice_fused(const GridProblem& p, const void* data, ForwardTensors& tensors) {
+  tensors.q = fused_slice(p, data, 0);
+  tensors.k = fused_slice(p, data, 1);
+  tensors.v = fused_slice(p, data, 2);
+}
+
+}  // namespace
 
 BenchInputs make_inputs(const GridProblem& p) {
   BenchInputs inputs;
@@ -70,13 +91,25 @@ BenchInputs make_inputs(const GridProblem& p) {
   fill(inputs.v, 3);
   inputs.tensors = {.q = inputs.q.view(), .k = inputs.k.view(), .v = inputs.v.view(), .o = inputs.o.view(), .lse = {}};
   inputs.options = plain_options(p);
+  if (p.fused) {
+    inputs.fused = AlignedTensor(p.dtype, {p.batch, p.q_len, 3 * p.q_heads, p.head_dim});
+    fill(inputs.fused, 1);
+    slice_fused(p, inputs.fused.view().data, inputs.tensors);
+  }
+  if (p.key_mask) {
+    inputs.mask = AlignedTensor(DType::boolean, {p.batch, 1, 1, p.kv_len});
+    verify::Random random(seed + 7);
+    auto* mask = static_cast<std::uint8_t*>(inputs.mask.view().data);
+    for (std::int64_t n = 0; n < inputs.mask.element_count(); ++n) mask[n] = random.below(64) != 0;
+    inputs.options.mask = inputs.mask.view();
+  }
   if (p.sinks) {
     inputs.sinks = AlignedTensor(DType::float32, {p.q_heads});
     fill(inputs.sinks, 4);
     inputs.options.sinks = inputs.sinks.view();
   }
   if (p.bias) {
-    inputs.bias = AlignedTensor(DType::float32, {1, p.q_heads, p.q_len, p.kv_len});
+    inputs.bias = AlignedTensor(DType::float32, {1, p.bias_heads(), p.q_len, p.kv_len});
     fill(inputs.bias, 5);
     inputs.options.bias = inputs.bias.view();
   }
@@ -103,8 +136,10 @@ BenchShapes shapes_of(const GridProblem& p) {
                                  .o = view(p.dtype, {p.batch, p.q_heads, p.q_len, p.v_dim}),
                                  .lse = {}},
                      .options = plain_options(p)};
+  if (p.fused) slice_fused(p, nullptr, shapes.tensors);
+  if (p.key_mask) shapes.options.mask = view(DType::boolean, {p.batch, 1, 1, p.kv_len});
   if (p.sinks) shapes.options.sinks = view(DType::float32, {p.q_heads});
-  if (p.bias) shapes.options.bias = view(DType::float32, {1, p.q_heads, p.q_len, p.kv_len});
+  if (p.bias) shapes.options.bias = view(DType::float32, {1, p.bias_heads(), p.q_len, p.kv_len});
   if (p.ragged) shapes.options.q_lengths = shapes.options.kv_lengths = view(DType::int32, {p.batch});
   return shapes;
 }

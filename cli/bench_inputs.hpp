@@ -33,7 +33,7 @@ class AlignedTensor {
 };
 
 struct BenchInputs {
-  AlignedTensor q, k, v, o, sinks, bias, lengths;
+  AlignedTensor q, k, v, o, fused, sinks, mask, bias, lengths;
   ForwardTensors tensors;
   AttentionOptions options;
 };

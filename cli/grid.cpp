@@ -66,7 +66,7 @@ GridProblem problem_of(const Json& fields, const std::string& name, bool backwar
   problem.backward = backward;
   bool has_dv = false;
   for (const auto& [field, value] : fields.items()) {
-    const auto size = [&, &field = field, &value = value] { return read.integer(field, value, 1); };
+    const auto size = [&] { return read.integer(field, value, 1); };
     if (field == "name")
       continue;
     else if (field == "B")
@@ -109,6 +109,12 @@ GridProblem problem_of(const Json& fields, const std::string& name, bool backwar
       problem.sinks = read.boolean(field, value);
     else if (field == "bias")
       problem.bias = read.boolean(field, value);
+    else if (field == "shared_bias")
+      problem.bias = problem.shared_bias = read.boolean(field, value);
+    else if (field == "key_mask")
+      problem.key_mask = read.boolean(field, value);
+    else if (field == "fused")
+      problem.fused = read.boolean(field, value);
     else if (field == "ragged")
       problem.ragged = read.boolean(field, value);
     else if (field == "alignment") {
@@ -120,6 +126,9 @@ GridProblem problem_of(const Json& fields, const std::string& name, bool backwar
   }
   if (!has_dv) problem.v_dim = problem.head_dim;
   if (problem.q_heads % problem.kv_heads != 0) read.fail("Hq", "a multiple of Hkv");
+  if (problem.fused && (problem.q_heads != problem.kv_heads || problem.q_len != problem.kv_len || has_dv)) {
+    read.fail("fused", "false unless Hq = Hkv, Sq = Sk and Dv is left out");
+  }
   const bool banded = problem.left || problem.right;
   if (banded && !problem.alignment && (problem.q_len != problem.kv_len || problem.ragged)) {
     problem.alignment = Alignment::bottom_right;

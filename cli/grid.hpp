@@ -9,8 +9,10 @@
 // A field that is a list stands for one problem per value, the last such field varying fastest, and adds its value to
 // the name. Fields: name; B, Hq, Hkv, H (both), Sq, Sk, S (both), D, Dv (default D); dtype (default float32); pass;
 // causal, left, right, window (keys that a causal query sees, itself included: left = window - 1), alignment (default:
-// bottom_right where a band meets Sq != Sk or lengths); scale, softcap; sinks, bias (dense, [1, Hq, Sq, Sk]) and ragged
-// (lengths between S/2 and S) as booleans.
+// bottom_right where a band meets Sq != Sk or lengths); scale, softcap; and as booleans sinks, bias (dense,
+// [1, Hq, Sq, Sk]), shared_bias ([1, 1, Sq, Sk], broadcast over heads), key_mask (bool [B, 1, 1, Sk] that hides about
+// one key in 64: no tile can be skipped, and FLOPs count all pairs), ragged (lengths between S/2 and S) and fused (q, k
+// and v are slices of one [B, S, 3, H, D] tensor).
 
 #include <cstdint>
 #include <optional>
@@ -29,7 +31,9 @@ struct GridProblem {
   std::optional<std::int64_t> left, right;
   std::optional<Alignment> alignment;
   std::optional<double> scale, softcap;
-  bool sinks = false, bias = false, ragged = false;
+  bool sinks = false, bias = false, shared_bias = false, key_mask = false, ragged = false, fused = false;
+
+  [[nodiscard]] std::int64_t bias_heads() const { return shared_bias ? 1 : q_heads; }
 };
 
 struct Grid {

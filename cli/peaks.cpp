@@ -218,17 +218,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 volatile double kept = 0;  // where results go so that they are computed
 
-// Best of several spans of about 20 ms.
+// Best of many spans, each shorter than the time slice that a busy machine gives away.
 double gflops_of(Loop loop) {
   volatile double b = 0.5;
   volatile double c = 1.0;
   std::int64_t rounds = 1000;
   double best = 0;
-  for (int repeat = 0; repeat < 8;) {
+  for (int repeat = 0; repeat < 60;) {
     const auto start = std::chrono::steady_clock::now();
     kept = kept + loop.run(rounds, b, c);
     const double time = seconds_since(start);
-    if (time < 0.015) {
+    if (time < 0.002) {
       rounds *= 2;
       continue;
     }

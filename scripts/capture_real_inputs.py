@@ -59,7 +59,7 @@ SENTENCES = {
     "ourselves and our Posterity, do ordain and establish this Constitution for the United States of America.":
         "Constitution of the United States, preamble (1787)",
 }
-# What is stored: all sentences would be megabytes. Attention treats heads alike, so the first, a middle and the last do.
+# What is stored; everything would be megabytes.
 STORED_SENTENCES = (0, 6, 4, 8)
 STORED_HEADS = (0, 5, 11)
 STORED_LAYERS = (0, 5)  # the first and the last of the six
@@ -182,8 +182,8 @@ def capture() -> None:
         )
         if index == STORED_LAYERS[-1]:
             tensors = {n: packed(x, result.lengths) for n, x in (("q", q), ("k", k), ("v", v), ("expected_o", o))}
-            cu = offsets(result.lengths)
-            save_file(tensors | {"cu_q": cu, "cu_k": cu.copy()}, DATA / f"minilm_layer{index}_packed.safetensors", about)
+            tensors |= {"cu_q": offsets(result.lengths), "cu_k": offsets(result.lengths)}
+            save_file(tensors, DATA / f"minilm_layer{index}_packed.safetensors", about)
 
 
 def check() -> bool:

@@ -5,7 +5,7 @@ Contenders: tilewise's kernels; PyTorch's explicit formula, softmax(q k^T * scal
 call; torch.nn.functional.scaled_dot_product_attention. Needs torch and numpy.
 
     bench/peers/torch_sdpa.py                                      # founding grid, one thread
-    bench/peers/torch_sdpa.py --threads 1 2 --json FILE --plot FILE.svg
+    bench/peers/torch_sdpa.py --threads 1 2 --json FILE.json --plot PATH
     bench/peers/torch_sdpa.py --grid long --dtype bfloat16
     bench/peers/torch_sdpa.py --kernel ladder cpu.avx512           # every rung, and every kernel named so
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from shim import ROOT, Problem, Refused, Shim, build
 WARM_UP_CALLS, WARM_UP_S = 3, 0.05
 BATCHES, BATCH_S = 7, 0.02
 SETTLE_S = 0.03  # with several threads: PyTorch's workers spin for milliseconds after a call, in the next one's way
+BUSY_LOAD = 0.7  # one-minute load average; a machine at rest is below it
 ERROR_ROWS = 64
 SEED = 1
 
@@ -127,14 +129,16 @@ def contenders(
         try:
             plan = shim.plan(p, tuple(t.data_ptr() for t in (q, k, v, o)), threads, name)
         except Refused as refusal:
-            print(f"    {p.name}: {name or 'tilewise'} refuses: {refusal}", file=sys.stderr)
+            # The message gives every kernel's reason; one that was named needs only its own.
+            reasons = [part for part in str(refusal).split("; ") if part.startswith(f"{name}: ")]
+            print(f"    {p.name}: {reasons[0] if reasons else refusal}", file=sys.stderr)
             continue
         if plan.kernel not in [c.kernel for c in found]:
             found.append(Contender("tilewise", plan.kernel, plan, lambda o=o: o))
     for name, function in (("explicit", explicit), ("sdpa", sdpa)):
         if name in peers:
             call = lambda function=function: function(q, k, v, p)  # noqa: E731
-            found.append(Contender(f"torch-{name}", name, call, call))
+            found.append(Contender(f"torch-{name}", "eager", call, call))
     return found, (q, k, v)
 
 
@@ -203,7 +207,8 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", default=["explicit", "sdpa"], choices=("explicit", "sdpa"))
     parser.add_argument("--full", action="store_true", help="do not shrink problems of 2^37 FLOPs and more")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="SVG or PNG, by bench/plot.py; needs --json")
+    parser.add_argument("--plot", type=Path, metavar="PATH",
+                        help="without extension: PATH.svg and PATH.png, drawn by bench/plot.py; needs --json")
     arguments = parser.parse_args()
     if arguments.plot and not arguments.json:
         parser.error("--plot needs --json")
@@ -217,6 +222,10 @@ def main() -> int:
     if not problems:
         parser.error(f"{arguments.grid} has no forward problem to compare whose name contains {arguments.only or ''!r}")
     kernels = ["", *(name for prefix in arguments.kernel for name in shim.kernels(prefix))]
+    load = os.getloadavg()[0]
+    if load > BUSY_LOAD:
+        print(f"warning: load average {load:.1f}: other processes run here, and PyTorch's threads suffer most from it",
+              file=sys.stderr)
     machine = shim.machine()
     print(f"{machine['cpu']}, {machine['isa']}; torch {torch.__version__}; ratio: best tilewise time / this time")
     print(f"{'problem':28} {'dtype':9} thr {'contender':34} {'median us':>11} [min, max]".ljust(112)
@@ -229,11 +238,14 @@ def main() -> int:
                 print_rows(measured)
                 rows += measured
     if arguments.json:
-        document = {"schema": 1, "machine": machine, "peers": {"torch": torch.__version__}, "rows": rows}
+        document = {"schema": 1, "machine": machine, "peers": {"torch": torch.__version__}, "load_before": load,
+                    "rows": rows}
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     if arguments.plot:
-        subprocess.run([sys.executable, ROOT / "bench" / "plot.py", arguments.json, arguments.plot], check=True)
+        own = ROOT / ".venv" / "bin" / "python"  # has matplotlib, which torch's environment may lack
+        python = own if own.exists() else sys.executable
+        subprocess.run([python, ROOT / "bench" / "plot.py", arguments.json, "--output", arguments.plot], check=True)
     return 0
 
 

@@ -287,8 +287,10 @@ verify::Tensor Safetensors::read(const std::string& name) const {
 }
 
 std::string safetensors_header(std::vector<NamedTensor>& tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(), [](const NamedTensor& a, const NamedTensor& b) {
-    return size_of(a.tensor->dtype()) > size_of(b.tensor->dtype());
+  std::sort(tensors.begin(), tensors.end(), [](const NamedTensor& a, const NamedTensor& b) {
+    const std::size_t a_size = size_of(a.tensor->dtype());
+    const std::size_t b_size = size_of(b.tensor->dtype());
+    return a_size != b_size ? a_size > b_size : a.name < b.name;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::uint64_t at = 0;

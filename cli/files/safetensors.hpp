@@ -49,7 +49,7 @@ struct NamedTensor {
 };
 
 // The header of a file that holds `tensors`; their bytes follow it in the order that this call leaves them in: largest
-// elements first, so that every tensor is aligned to its elements.
+// elements first, so that every tensor is aligned to its elements, then by name.
 std::string safetensors_header(std::vector<NamedTensor>& tensors);
 
 }  // namespace tilewise::files

@@ -20,27 +20,38 @@ constexpr std::array backends{
     Backend{DeviceKind::metal, metal_kernels},
 };
 
-// The option wins over the environment.
-std::string_view forced_name(std::string_view option) {
-  if (!option.empty()) return option;
+// What a forced name stands for: the kernel of exactly that name if there is one, else all that begin with it.
+struct Wanted {
+  std::string_view name;
+  bool whole = false;
+
+  [[nodiscard]] bool forced() const { return !name.empty(); }
+  [[nodiscard]] bool matches(const Kernel& kernel) const {
+    const std::string_view full = kernel.name;
+    return whole ? full == name : full.starts_with(name);
+  }
+};
+
+// The option wins over the environment. Throws std::invalid_argument when no kernel of the device matches.
+Wanted wanted_kernels(std::span<const Kernel> kernels, std::string_view option) {
   const char* variable = std::getenv("TILEWISE_KERNEL");
-  return variable == nullptr ? std::string_view{} : std::string_view{variable};
-}
-
-bool matches(const Kernel& kernel, std::string_view name) { return std::string_view(kernel.name).starts_with(name); }
-
-void check_name(std::span<const Kernel> kernels, std::string_view name) {
-  if (name.empty() || std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& k) { return matches(k, name); }))
-    return;
+  Wanted wanted{option};
+  if (option.empty() && variable != nullptr) wanted.name = variable;
+  wanted.whole =
+      std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) { return kernel.name == wanted.name; });
+  if (!wanted.forced() ||
+      std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) { return wanted.matches(kernel); })) {
+    return wanted;
+  }
   std::string known;
   for (const Kernel& kernel : kernels) known += (known.empty() ? "" : ", ") + std::string(kernel.name);
-  refuse("kernel", "no kernel of this device is named '" + std::string(name) +
+  refuse("kernel", "no kernel of this device is named '" + std::string(wanted.name) +
                        "' or starts so; there are: " + (known.empty() ? "none (the backend is not built)" : known));
 }
 
 // A kernel of negative rank runs only when it is forced.
-bool eligible(const Kernel& kernel, const Problem& problem, std::string_view name) {
-  return matches(kernel, name) && (!name.empty() || kernel.rank(problem) >= 0);
+bool eligible(const Kernel& kernel, const Problem& problem, const Wanted& wanted) {
+  return wanted.matches(kernel) && (wanted.forced() || kernel.rank(problem) >= 0);
 }
 
 [[noreturn]] void throw_unsupported(const Problem& problem, std::string_view name) {
@@ -62,26 +73,24 @@ std::span<const Kernel> kernels_for(DeviceKind kind) {
 
 const Kernel& choose(const Problem& problem, std::string_view name) {
   const std::span<const Kernel> kernels = kernels_for(problem.machine.kind);
-  const std::string_view wanted = forced_name(name);
-  check_name(kernels, wanted);
+  const Wanted wanted = wanted_kernels(kernels, name);
   const Kernel* best = nullptr;
   for (const Kernel& kernel : kernels) {
     if (!eligible(kernel, problem, wanted) || !kernel.supports(problem)) continue;
     if (best == nullptr || kernel.rank(problem) > best->rank(problem)) best = &kernel;
   }
-  if (best == nullptr) throw_unsupported(problem, wanted);
+  if (best == nullptr) throw_unsupported(problem, name);
   return *best;
 }
 
 Choice survey(const Problem& problem, std::string_view name) {
   const std::span<const Kernel> kernels = kernels_for(problem.machine.kind);
-  const std::string_view wanted = forced_name(name);
-  check_name(kernels, wanted);
+  const Wanted wanted = wanted_kernels(kernels, name);
   Choice choice;
   for (const Kernel& kernel : kernels) {
     const Verdict verdict = kernel.supports(problem);
-    if (!matches(kernel, wanted)) {
-      choice.refused.push_back({kernel.name, "another kernel is forced: '" + std::string(wanted) + "'"});
+    if (!wanted.matches(kernel)) {
+      choice.refused.push_back({kernel.name, "another kernel is forced: '" + std::string(wanted.name) + "'"});
     } else if (!verdict) {
       choice.refused.push_back({kernel.name, verdict.reason});
     } else if (!eligible(kernel, problem, wanted)) {

@@ -86,6 +86,14 @@ TW_FN Merged<V> merge(Rows<V> a, Rows<V> b) {
   return {{m, Ops<V>::add(Ops<V>::mul(a.l, wa), Ops<V>::mul(b.l, wb))}, wa, wb};
 }
 
+template <class V>
+TW_FN Merged<V> merge(Rows<V> a, Rows<V> b, V unit) {
+  const V m = Ops<V>::max(a.m, b.m);
+  const V wa = weight(a.m, m, unit);
+  const V wb = weight(b.m, m, unit);
+  return {{m, Ops<V>::add(Ops<V>::mul(a.l, wa), Ops<V>::mul(b.l, wb))}, wa, wb};
+}
+
 // 1 / l; 0 for an empty row, so that its output is 0.
 template <class V>
 TW_FN V inverse_sum(Rows<V> rows) {

@@ -165,6 +165,12 @@ struct Ops {
   }
 };
 
+// Not equal; NaN differs from everything (Highway's Ne says on x86 that it does not).
+template <class V>
+HWY_INLINE auto differs(V a, V b) {
+  return hn::Not(hn::Eq(a, b));
+}
+
 #define TW_TARGET
 #include "core/row_softmax-inl.h"
 #include "core/scores-inl.h"

@@ -7,66 +7,21 @@
 #include "cpu/float_environment.hpp"
 #include "cpu/micro_softmax-inl.h"
 #include "cpu/padding.hpp"
+#include "cpu/simd_call-inl.h"
 #include "cpu/simd_visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-// fast: as if everything were finite. by_selection: what is invisible is never multiplied; the bits equal those of
-// fast where that is finite. extreme: besides, scores are scaled before the maximum is taken, so that one that
-// overflows is infinite, and weights are divided by 2^64, for sums of large values whose mean is finite.
-enum class Care { fast, by_selection, extreme };
-
 template <class T>
-struct Call {
-  const Problem& p;
-  const Buffers& buffers;
+struct ForwardCall : Call<T> {
   Layout<T> layout;
-  core::Strides q, k, v, o, lse;
-  T scale;      // its magnitude; the sign goes into Q
-  bool staged;  // scores take more than a scale: softcap, bias, ALiBi; or the scale is extreme
 };
-
-// Scores of one pass over one tile: plain ones are dot products, staged ones are natural units.
-template <class T>
-struct Units {
-  bool staged;
-  T log2;     // log2 units in a unit of the scores
-  T natural;  // natural units in it
-  T lift;     // added to the maximum
-};
-
-template <class T>
-Units<T> units_of(const Call<T>& call, const Item& item, Care care) {
-  constexpr T log2_e = T(1.44269504088896340735992468100189214L);
-  constexpr T lift = T(44.3614195558364998027028557733112L);  // 64 ln 2
-  if (call.staged || item.staged || care == Care::extreme)
-    return {true, log2_e, T(1), care == Care::extreme ? lift : T(0)};
-  return {false, static_cast<T>(std::fabs(call.p.scale) * 1.44269504088896340735992468100189214), call.scale, T(0)};
-}
-
-template <class T>
-Call<T> call_of(const Problem& p, const Buffers& buffers) {
-  Call<T> call{p,
-               buffers,
-               layout_of<T>(p),
-               strides_of(p.q),
-               strides_of(p.k),
-               strides_of(p.v),
-               strides_of(p.o),
-               {},
-               static_cast<T>(std::fabs(p.scale)),
-               false};
-  if (p.lse.present()) call.lse = strides_of(p.lse);
-  const bool ordinary = call.scale > T(1e-12) && call.scale < T(1e12);
-  call.staged = !ordinary || p.softcap > 0 || p.bias.present() || p.alibi_slopes.present();
-  return call;
-}
 
 // Q rows into the lanes, with the sign of the scale; past the end of the tile zeros.
 template <class T>
-void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, const Scratch<T>& scratch) {
+void load_queries(const ForwardCall<T>& call, const Item& item, const Tile<T>& tile, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
   const tw_i64 padded = call.layout.row_elements;
@@ -93,19 +48,9 @@ void load_queries(const Call<T>& call, const Item& item, const Tile<T>& tile, co
 
 // Before any key: the sink if there is one; O = 0.
 template <class T>
-void reset(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile) {
+void reset(const ForwardCall<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile) {
   const Tag<T> d;
-  Rows<Vec<T>> rows = no_keys<Vec<T>>();
-  if (call.p.sinks.present()) {
-    // m is the sink in the scores' units; what its rounding takes away stays in l.
-    const T sink = sink_of<T>(call.p, call.buffers, item.h);
-    const T m = sink / units.natural;
-    const T rest =
-        static_cast<T>((static_cast<double>(sink) - static_cast<double>(m) * static_cast<double>(units.natural)) *
-                       1.44269504088896340735992468100189214);
-    rows = sink_only(hn::Set(d, m));
-    rows.l = hn::Mul(rows.l, hn::Set(d, std::isfinite(sink) ? std::exp2(rest) : T(1)));
-  }
+  const Rows<Vec<T>> rows = first_rows<T>(call, item.h, units);
   for (int v = 0; v < tile_vectors; ++v) {
     hn::Store(rows.m, d, tile.m + v * lanes<T>);
     hn::Store(rows.l, d, tile.l + v * lanes<T>);
@@ -115,7 +60,7 @@ void reset(const Call<T>& call, const Item& item, const Units<T>& units, const T
 
 // Keys [keys.begin, keys.end) as row-major K and V in compute type, in place where the tensors already are.
 template <class T>
-KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, const Scratch<T>& scratch) {
+KeyBlock<T> load_keys(const ForwardCall<T>& call, const Item& item, core::Range keys, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
   const tw_i64 row = item.sequence.k_start + keys.begin;
@@ -139,45 +84,27 @@ KeyBlock<T> load_keys(const Call<T>& call, const Item& item, core::Range keys, c
   return block;
 }
 
-// From dot products to scores in natural units; a bias of -inf masks.
+// From dot products to scores in natural units.
 template <class T>
-HWY_NOINLINE void stage_scores(const Call<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
+HWY_NOINLINE void stage_scores(const ForwardCall<T>& call, const Item& item, const Tile<T>& tile, tw_i64 block_begin,
                                core::Range keys, int v, const Scratch<T>& scratch) {
   using V = Vec<T>;
   const Tag<T> d;
-  const Problem& p = call.p;
-  const V scale = hn::Set(d, call.scale);
-  const V cap = hn::Set(d, static_cast<T>(p.softcap));
-  V slope = hn::Zero(d);
-  V position = hn::Zero(d);  // i + delta of every lane
-  if (p.alibi_slopes.present()) {
-    const tw_i64 at = item.b * p.alibi_slopes.strides[0] + item.h * p.alibi_slopes.strides[1];
-    slope = hn::Set(d, static_cast<T>(static_cast<const float*>(call.buffers.alibi_slopes)[at]));
-  }
-  const tw_i64 delta = core::alibi_delta(p.corner, p.delta, item.sequence.q_len, item.sequence.k_len);
+  const ScoreTerms<T> terms = score_terms<T>(call, item.sequence, item.b, item.h);
+  const bool biased = call.p.bias.present();
   for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-    T* const s = scratch.s + key * tile_lanes<T> + v * lanes<T>;
-    V x = hn::Mul(hn::Load(d, s), scale);
-    if (p.softcap > 0) x = softcapped(x, cap);
-    V bias = hn::Zero(d);
-    if (p.bias.present()) {
-      bias = hn::Load(d, scratch.bias + key * tile_lanes<T> + v * lanes<T>);
-      x = hn::Add(x, bias);
-    }
-    if (p.alibi_slopes.present()) {
-      const tw_i64 distance = core::alibi_distance(tile.first + v * lanes<T>, block_begin + key, delta);
-      position = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
-      x = hn::Add(x, alibi(slope, position));
-    }
-    if (p.bias.present()) x = hn::IfThenElse(hn::Eq(bias, Ops<V>::minus_infinity()), bias, x);
-    hn::Store(x, d, s);
+    const tw_i64 at = key * tile_lanes<T> + v * lanes<T>;
+    const V bias = biased ? hn::Load(d, scratch.bias + at) : hn::Zero(d);
+    const tw_i64 distance = core::alibi_distance(tile.first + v * lanes<T>, block_begin + key, terms.delta);
+    const V away = hn::Add(hn::Set(d, static_cast<T>(distance)), hn::Iota(d, T(0)));
+    hn::Store(staged_score(terms, call.p, hn::Load(d, scratch.s + at), bias, away), d, scratch.s + at);
   }
 }
 
 // Scores of the tile's live vectors, not yet masked.
 template <class T>
-void scores(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const KeyBlock<T>& block,
-            const Sight& sight, const Scratch<T>& scratch) {
+void scores(const ForwardCall<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile,
+            const KeyBlock<T>& block, const Sight& sight, const Scratch<T>& scratch) {
   for (int i = 0; i < sight.count; ++i) {
     const Segment part = sight.segments[i];
     scores_block(part.end - part.begin, part.last - part.first, block.k + part.begin * block.k_row, block.k_row,
@@ -217,8 +144,8 @@ void mask(const Item& item, const Tile<T>& tile, const KeyBlock<T>& block, const
 
 // One step of the online softmax for one tile and one block.
 template <class T>
-void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T>& tile, const KeyBlock<T>& block,
-                  const Scratch<T>& scratch) {
+void attend_block(const ForwardCall<T>& call, const Item& item, Care care, const Tile<T>& tile,
+                  const KeyBlock<T>& block, const Scratch<T>& scratch) {
   const Problem& p = call.p;
   Sight sight = band_sight(item, tile, block);
   if (sight.count == 0) return;
@@ -227,7 +154,7 @@ void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T
     if (sight.count == 0) return;
   }
   if (care != Care::fast) sight_by_element(p, item, tile, block.begin, scratch, sight);
-  const Units<T> units = units_of(call, item, care);
+  const Units<T> units = units_of<T>(call, item.h, care);
   scores(call, item, units, tile, block, sight, scratch);
   for (int v = 0; v < tile_vectors; ++v) {
     const tw_i64 at = v * lanes<T>;
@@ -250,9 +177,10 @@ void attend_block(const Call<T>& call, const Item& item, Care care, const Tile<T
 
 // All blocks of keys that queries [rows.begin, rows.end) of the item see, for tiles [from, to).
 template <class T>
-void attend(const Call<T>& call, const Item& item, tw_i64 from, tw_i64 to, Care care, const Scratch<T>& scratch) {
+void attend(const ForwardCall<T>& call, const Item& item, tw_i64 from, tw_i64 to, Care care,
+            const Scratch<T>& scratch) {
   const auto tile_at = [&](tw_i64 t) { return tile_of(call.p, call.layout, scratch, item.rows, t); };
-  for (tw_i64 t = from; t < to; ++t) reset(call, item, units_of(call, item, care), tile_at(t));
+  for (tw_i64 t = from; t < to; ++t) reset(call, item, units_of<T>(call, item.h, care), tile_at(t));
   const core::Range rows{tile_at(from).first, tile_at(to - 1).first + tile_at(to - 1).rows};
   const core::Range blocks = core::key_tiles(item.band, rows, item.sequence.k_len, key_block);
   for (tw_i64 b = blocks.begin; b < blocks.end; ++b) {

@@ -17,7 +17,7 @@ inline tw_i64 longest_slot(const Problem& p, const Buffers& buffers) {
 
 template <class T>
 void run_forward_as(const Problem& p, const Buffers& buffers, Execution& execution) {
-  const Call<T> call = call_of<T>(p, buffers);
+  const ForwardCall<T> call{call_of<T>(p, buffers), layout_of<T>(p)};
   const tw_i64 blocks = core::ceil_div(longest_slot(p, buffers), call.layout.item_queries);
   cpu::clear_unowned_rows(p, buffers);
   parallel_for(execution.parallel, p.batch * p.q_heads * blocks, [&](std::int64_t index, int worker) {
@@ -27,6 +27,7 @@ void run_forward_as(const Problem& p, const Buffers& buffers, Execution& executi
 }
 
 inline void run_forward(const Problem& p, const Buffers& buffers, Execution& execution) {
+  const cpu::DefaultFloatEnvironment environment;  // the scale is rounded here
   p.dtype == DType::float64 ? run_forward_as<double>(p, buffers, execution)
                             : run_forward_as<float>(p, buffers, execution);
 }

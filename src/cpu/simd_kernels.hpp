@@ -14,6 +14,12 @@ extern const Kernel avx2_forward;
 extern const Kernel avx512_forward;
 extern const Kernel neon_forward;
 
+// Few queries over many keys.
+extern const Kernel sse4_decode;
+extern const Kernel avx2_decode;
+extern const Kernel avx512_decode;
+extern const Kernel neon_decode;
+
 std::span<const Kernel> simd_kernels();
 
 }  // namespace tilewise::cpu

@@ -12,32 +12,30 @@ namespace HWY_NAMESPACE {
 // O becomes O / l. ok[lane] tells whether the query's result can stand: O, l and the maximum in natural units are
 // finite.
 template <class T>
-void normalise(const Call<T>& call, const Units<T>& units, const Tile<T>& tile, bool* ok) {
+void normalise(const ForwardCall<T>& call, const Units<T>& units, const Tile<T>& tile, bool* ok) {
   using V = Vec<T>;
   const Tag<T> d;
   for (int v = 0; v < tile.vectors; ++v) {
     const tw_i64 at = v * lanes<T>;
     const Rows<V> rows{hn::Load(d, tile.m + at), hn::Load(d, tile.l + at)};
     const V inverse = inverse_sum(rows);
-    // NaN as soon as one term is not finite, else 0. An empty row's m counts for nothing.
-    const V m = hn::IfThenElseZero(hn::Ne(rows.l, hn::Zero(d)), hn::Mul(rows.m, hn::Set(d, units.natural)));
-    V not_finite = hn::Mul(hn::Add(hn::Abs(rows.l), hn::Abs(m)), hn::Zero(d));
+    V bad = not_finite(units, rows);  // NaN as soon as one term is not finite, else 0
     for (tw_i64 c = 0; c < call.p.v_dim; ++c) {
       T* const o = tile.o + c * tile_lanes<T> + at;
       // Adding 0 turns -0 into 0: its sign would tell how many invisible keys were skipped.
       const V x = hn::MulAdd(hn::Load(d, o), inverse, hn::Zero(d));
-      not_finite = hn::MulAdd(x, hn::Zero(d), not_finite);
+      bad = hn::MulAdd(x, hn::Zero(d), bad);
       hn::Store(x, d, o);
     }
     HWY_ALIGN T finite[lanes<T>];
-    hn::Store(not_finite, d, finite);
+    hn::Store(bad, d, finite);
     for (int lane = 0; lane < lanes<T>; ++lane) ok[at + lane] = finite[lane] == 0;
   }
 }
 
 // O and LSE of the tile's rows to memory: all rows, or those with only[row].
 template <class T>
-void store(const Call<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const bool* only,
+void store(const ForwardCall<T>& call, const Item& item, const Units<T>& units, const Tile<T>& tile, const bool* only,
            const Scratch<T>& scratch) {
   const Problem& p = call.p;
   const auto bytes = static_cast<tw_i64>(size_of(p.dtype));
@@ -79,9 +77,9 @@ bool all_of(const bool* ok, const Tile<T>& tile) {
 // Finishes tile t of an item: normalise and store, with the careful path for what is not finite. A row's bits do not
 // depend on whether its neighbours needed it.
 template <class T>
-void finish(const Call<T>& call, const Item& item, tw_i64 t, const Scratch<T>& scratch) {
+void finish(const ForwardCall<T>& call, const Item& item, tw_i64 t, const Scratch<T>& scratch) {
   const Tile<T> tile = tile_of(call.p, call.layout, scratch, item.rows, t);
-  const Units<T> units = units_of(call, item, Care::fast);
+  const Units<T> units = units_of<T>(call, item.h, Care::fast);
   bool ok[tile_lanes<T>];
   normalise(call, units, tile, ok);
   if (all_of(ok, tile)) return store(call, item, units, tile, nullptr, scratch);
@@ -89,7 +87,7 @@ void finish(const Call<T>& call, const Item& item, tw_i64 t, const Scratch<T>& s
   normalise(call, units, tile, ok);
   store(call, item, units, tile, nullptr, scratch);
   if (all_of(ok, tile)) return;
-  const Units<T> extreme = units_of(call, item, Care::extreme);
+  const Units<T> extreme = units_of<T>(call, item.h, Care::extreme);
   bool better[tile_lanes<T>];
   attend(call, item, t, t + 1, Care::extreme, scratch);
   normalise(call, extreme, tile, better);
@@ -100,7 +98,7 @@ void finish(const Call<T>& call, const Item& item, tw_i64 t, const Scratch<T>& s
 // One work item: `index` counts heads of items of blocks of queries, the last block first (with a causal band it has
 // the most keys, and the shortest tasks should come last).
 template <class T>
-void run_item(const Call<T>& call, tw_i64 blocks, tw_i64 index, int worker, void* workspace) {
+void run_item(const ForwardCall<T>& call, tw_i64 blocks, tw_i64 index, int worker, void* workspace) {
   const Problem& p = call.p;
   const Scratch<T> scratch = scratch_of(p, call.layout, workspace, worker);
   const tw_i64 per_block = p.batch * p.q_heads;
@@ -109,8 +107,7 @@ void run_item(const Call<T>& call, tw_i64 blocks, tw_i64 index, int worker, void
   const core::Sequence sequence = sequence_of(p, call.buffers, b);
   const core::Range slot = core::split_range(sequence.q_slot, call.layout.item_queries, blocks - 1 - index / per_block);
   const core::Range rows{slot.begin, core::clamp_i64(sequence.q_len, slot.begin, slot.end)};
-  Item item{sequence, band_for(p, sequence), b, h, core::kv_head_of(h, p.q_heads, p.kv_heads), rows, false};
-  if (p.sinks.present()) item.staged = std::fabs(sink_of<T>(p, call.buffers, h)) > T(1e20);
+  const Item item{sequence, band_for(p, sequence), b, h, core::kv_head_of(h, p.q_heads, p.kv_heads), rows};
   const tw_i64 tiles = core::ceil_div(rows.end - rows.begin, tile_lanes<T>);
   for (tw_i64 t = 0; t < tiles; ++t) {
     load_queries(call, item, tile_of(p, call.layout, scratch, rows, t), scratch);

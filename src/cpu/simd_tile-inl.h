@@ -5,6 +5,7 @@
 
 #include "core/tile_range.h"
 #include "cpu/micro_products-inl.h"
+#include "cpu/simd_call-inl.h"
 #include "kernel/kernel.hpp"
 #include "kernel/sequence.hpp"
 
@@ -70,9 +71,6 @@ template <class T>
 inline constexpr tw_i64 aligned_elements(tw_i64 n) {
   return core::ceil_div(n, lanes<T>) * lanes<T>;
 }
-
-template <class T>
-inline constexpr DType dtype_of = sizeof(T) == 8 ? DType::float64 : DType::float32;
 
 template <class T>
 inline Layout<T> layout_of(const Problem& p) {

@@ -20,13 +20,7 @@ struct Item {
   tw_i64 h;
   tw_i64 kv_head;
   core::Range rows;
-  bool staged;  // this head's sink is too large for plain scores
 };
-
-template <class T>
-HWY_INLINE T sink_of(const Problem& p, const Buffers& buffers, tw_i64 h) {
-  return static_cast<T>(static_cast<const float*>(buffers.sinks)[h * p.sinks.strides[0]]);
-}
 
 // A block of keys in compute type: row r of k is at k + r * k_row and belongs to key `begin` + r.
 template <class T>
@@ -153,7 +147,7 @@ HWY_INLINE bool any_shown(const T* pairs, core::Range keys, int v, T hidden) {
   const Tag<T> d;
   auto shown = hn::FirstN(d, 0);
   for (tw_i64 key = keys.begin; key < keys.end; ++key) {
-    shown = hn::Or(shown, hn::Ne(hn::Load(d, pairs + key * tile_lanes<T> + v * lanes<T>), hn::Set(d, hidden)));
+    shown = hn::Or(shown, differs(hn::Load(d, pairs + key * tile_lanes<T> + v * lanes<T>), hn::Set(d, hidden)));
   }
   return !hn::AllFalse(d, shown);
 }

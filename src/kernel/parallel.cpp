@@ -10,13 +10,13 @@
 #include "kernel/parallel.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cfenv>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 
 #include "kernel/processors.hpp"

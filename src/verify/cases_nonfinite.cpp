@@ -85,7 +85,15 @@ std::vector<std::int64_t> keys_to_poison(Trial& t, const Sees& sees, std::vector
   return keys;
 }
 
-// Poison in some keys against zeros in them: whoever sees none of these keys has the same bits.
+// The same bits on CPUs. A GPU may compute a row that was tainted again, in another order: within 8 eps there.
+bool is_same(const Tensor& actual, const Tensor& expected, std::int64_t flat, Device device) {
+  if (actual.bits(flat) == expected.bits(flat)) return true;
+  const double difference = std::fabs(actual.get(flat) - expected.get(flat));
+  return device.kind != DeviceKind::cpu &&
+         difference <= 8 * epsilon_of(actual.dtype()) * std::max(1.0, std::fabs(expected.get(flat)));
+}
+
+// Poison in some keys against zeros in them: whoever sees none of these keys does not notice.
 void never_leaks(Trial& t, const Hiding& hiding, double poison, bool in_keys, bool in_values) {
   Call call = t.call(hidden_shape);
   const Sees sees = hiding.apply(t, call);
@@ -111,8 +119,8 @@ void never_leaks(Trial& t, const Hiding& hiding, double poison, bool in_keys, bo
   const Outputs outputs = t.run(call);
   for (std::int64_t row = 0; row < 2 * 4 * sq; ++row) {
     if (touched[static_cast<std::size_t>(row)]) continue;
-    bool same = outputs.lse.bits(row) == expected.lse.bits(row);
-    for (std::int64_t d = 0; d < 16; ++d) same = same && outputs.o.bits(row * 16 + d) == expected.o.bits(row * 16 + d);
+    bool same = is_same(outputs.lse, expected.lse, row, call.device);
+    for (std::int64_t d = 0; d < 16; ++d) same = same && is_same(outputs.o, expected.o, row * 16 + d, call.device);
     t.expect(same, "row b=" + std::to_string(row / (4 * sq)) + " h=" + std::to_string(row / sq % 4) +
                        " i=" + std::to_string(row % sq) + " changed with keys that it does not see");
   }
@@ -153,8 +161,8 @@ void ignores_neighbours(Trial& t, double poison, bool masked, bool biased, const
     }
     const Outputs outputs = t.run(other);
     const std::int64_t row = kept + sq;
-    bool same = outputs.lse.bits(row) == expected.lse.bits(row);
-    for (std::int64_t d = 0; d < 16; ++d) same = same && outputs.o.bits(row * 16 + d) == expected.o.bits(row * 16 + d);
+    bool same = is_same(outputs.lse, expected.lse, row, call.device);
+    for (std::int64_t d = 0; d < 16; ++d) same = same && is_same(outputs.o, expected.o, row * 16 + d, call.device);
     t.expect(same, "row " + std::to_string(kept) + " of head 1 changed with its neighbours");
   }
 }

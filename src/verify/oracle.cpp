@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <type_traits>
+#include <optional>
 #include <vector>
 
 #include "verify/tensor.hpp"
@@ -123,23 +123,65 @@ bool is_kept(const Dropout& dropout, std::int64_t row_of_heads, std::int64_t i, 
   return static_cast<double>(word) >= threshold;
 }
 
-// Elements offset, offset + stride, ... of a tensor, converted exactly. The dtype is a constant in each branch, which
-// spares the oracle's innermost loop its choice.
-template <class Real>
-void read_row(const ConstTensorView& tensor, std::int64_t offset, std::int64_t stride, std::vector<Real>& row) {
-  const auto read = [&](auto dtype) {
-    std::int64_t at = offset;
-    for (Real& value : row) {
-      value = static_cast<Real>(load_as_double(tensor.data, dtype.value, at));
-      at += stride;
-    }
-  };
-  switch (tensor.dtype) {
-    case DType::float64: return read(std::integral_constant<DType, DType::float64>{});
-    case DType::float32: return read(std::integral_constant<DType, DType::float32>{});
-    case DType::float16: return read(std::integral_constant<DType, DType::float16>{});
-    default: return read(std::integral_constant<DType, DType::bfloat16>{});
+// Everything that one row's result depends on, converted exactly to double. Keys that the query does not see are never
+// looked at, so nothing in them can leak.
+struct VisibleRow {
+  Place place;
+  std::int64_t row_of_heads = 0;  // dropout's counter word b * Hq + h
+  std::optional<double> sink;
+  double slope = 0;  // of ALiBi
+  std::vector<double> q;
+  std::vector<std::int64_t> keys;  // positions of the keys that it sees
+  std::vector<double> k, v;        // [keys, D], [keys, Dv]
+  std::vector<double> bias;        // [keys]
+  std::vector<double> distance;    // [keys], i + delta - j for ALiBi
+};
+
+void read_row(const ConstTensorView& tensor, std::int64_t offset, std::int64_t count, std::vector<double>& to) {
+  for (std::int64_t d = 0; d < count; ++d) {
+    to.push_back(load_as_double(tensor.data, tensor.dtype, offset + d * tensor.strides[3]));
   }
+}
+
+VisibleRow visible_row(const ForwardTensors& t, const AttentionOptions& options, RowIndex row) {
+  VisibleRow visible;
+  visible.place = place_of(t, options, row);
+  const Place& place = visible.place;
+  if (place.padding) return visible;
+  const std::int64_t q_heads = t.q.shape[1];
+  const std::int64_t kv_head = row.h / (q_heads / t.k.shape[1]);
+  visible.row_of_heads = place.sequence * q_heads + row.h;
+  read_row(t.q, row.b * t.q.strides[0] + row.h * t.q.strides[1] + row.i * t.q.strides[2], t.q.shape[3], visible.q);
+  if (options.sinks.present()) {
+    visible.sink = load_as_double(options.sinks.data, options.sinks.dtype, row.h * options.sinks.strides[0]);
+  }
+  if (options.alibi_slopes.present()) {
+    const ConstTensorView& slopes = options.alibi_slopes;
+    const std::int64_t offset =
+        slopes.rank == 1 ? row.h * slopes.strides[0] : place.sequence * slopes.strides[0] + row.h * slopes.strides[1];
+    visible.slope = load_as_double(slopes.data, slopes.dtype, offset);
+  }
+  const Wide delta = options.band.delta ? Wide{*options.band.delta} : Wide{place.len_k} - place.len_q;
+
+  for (std::int64_t j = 0; j < place.len_k; ++j) {
+    const std::array<std::int64_t, 4> index{place.sequence, row.h, place.i, j};
+    if (!in_band(options.band, place, j)) continue;
+    if (options.mask.present() &&
+        load_as_double(options.mask.data, DType::boolean, broadcast_offset(options.mask, index)) == 0) {
+      continue;
+    }
+    double bias = 0;
+    if (options.bias.present()) {
+      bias = load_as_double(options.bias.data, options.bias.dtype, broadcast_offset(options.bias, index));
+      if (bias == -std::numeric_limits<double>::infinity()) continue;
+    }
+    visible.keys.push_back(j);
+    visible.bias.push_back(bias);
+    visible.distance.push_back(static_cast<double>(Wide{place.i} + delta - j));
+    read_row(t.k, key_offset(t.k, options, place, kv_head, j), t.k.shape[3], visible.k);
+    read_row(t.v, key_offset(t.v, options, place, kv_head, j), t.v.shape[3], visible.v);
+  }
+  return visible;
 }
 
 // Calls add(n) for n in [0, count) in the given order.
@@ -159,67 +201,40 @@ void in_order(SumOrder order, std::size_t count, const Add& add) {
   }
 }
 
-// The definition, with every intermediate in Real: all scores of the row, their softmax, the weighted sum of values.
-// Keys that the query does not see are never looked at, so nothing in them can leak.
 template <class Real>
-OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& options, RowIndex row, SumOrder order) {
-  constexpr Real minus_infinity = -std::numeric_limits<Real>::infinity();
-  const auto head_dim = static_cast<std::size_t>(t.q.shape[3]);
-  const auto v_dim = static_cast<std::size_t>(t.v.shape[3]);
-  OracleRow result{std::vector<double>(v_dim, 0.0), -std::numeric_limits<double>::infinity()};
-
-  const Place place = place_of(t, options, row);
-  if (place.padding) return result;
-  const std::int64_t q_heads = t.q.shape[1];
-  const std::int64_t kv_head = row.h / (q_heads / t.k.shape[1]);
+std::vector<Real> scores_of(const VisibleRow& row, const AttentionOptions& options, SumOrder order) {
+  const std::size_t head_dim = row.q.size();
   const Real scale = options.scale   ? static_cast<Real>(*options.scale)
                      : head_dim == 0 ? Real(1)
                                      : Real(1) / std::sqrt(static_cast<Real>(head_dim));
-
-  std::vector<Real> q(head_dim);
-  read_row(t.q, row.b * t.q.strides[0] + row.h * t.q.strides[1] + row.i * t.q.strides[2], t.q.strides[3], q);
-
-  std::vector<std::int64_t> keys;
-  std::vector<Real> scores;
-  std::vector<Real> k(head_dim);
-  for (std::int64_t j = 0; j < place.len_k; ++j) {
-    const std::array<std::int64_t, 4> index{place.sequence, row.h, place.i, j};
-    if (!in_band(options.band, place, j)) continue;
-    if (options.mask.present() &&
-        load_as_double(options.mask.data, DType::boolean, broadcast_offset(options.mask, index)) == 0) {
-      continue;
-    }
-    double bias = 0;
-    if (options.bias.present()) {
-      bias = load_as_double(options.bias.data, options.bias.dtype, broadcast_offset(options.bias, index));
-      if (bias == -std::numeric_limits<double>::infinity()) continue;
-    }
-    read_row(t.k, key_offset(t.k, options, place, kv_head, j), t.k.strides[3], k);
+  std::vector<Real> scores(row.keys.size());
+  for (std::size_t n = 0; n < scores.size(); ++n) {
+    const double* k = row.k.data() + n * head_dim;
     Real dot = 0;
-    in_order(order, head_dim, [&](std::size_t d) { dot += q[d] * k[d]; });
+    in_order(order, head_dim, [&](std::size_t d) { dot += static_cast<Real>(row.q[d]) * static_cast<Real>(k[d]); });
     Real score = scale * dot;
     if (options.softcap) {
       const Real cap = static_cast<Real>(*options.softcap);
       score = cap * std::tanh(score / cap);
     }
-    if (options.bias.present()) score += static_cast<Real>(bias);
+    if (options.bias.present()) score += static_cast<Real>(row.bias[n]);
     if (options.alibi_slopes.present()) {
-      const ConstTensorView& slopes = options.alibi_slopes;
-      const std::int64_t offset =
-          slopes.rank == 1 ? row.h * slopes.strides[0] : place.sequence * slopes.strides[0] + row.h * slopes.strides[1];
-      const Wide delta = options.band.delta ? Wide{*options.band.delta} : Wide{place.len_k} - place.len_q;
-      const Wide distance = Wide{place.i} + delta - j;
-      score -= static_cast<Real>(load_as_double(slopes.data, slopes.dtype, offset)) *
-               static_cast<Real>(distance < 0 ? -distance : distance);
+      score -= static_cast<Real>(row.slope) * static_cast<Real>(std::fabs(row.distance[n]));
     }
-    keys.push_back(j);
-    scores.push_back(score);
+    scores[n] = score;
   }
+  return scores;
+}
 
-  Real sink = minus_infinity;
-  if (options.sinks.present()) {
-    sink = static_cast<Real>(load_as_double(options.sinks.data, options.sinks.dtype, row.h * options.sinks.strides[0]));
-  }
+// The definition, with every intermediate in Real: all scores of the row, their softmax, the weighted sum of values.
+template <class Real>
+OracleRow row_by_definition(const VisibleRow& row, std::size_t v_dim, const AttentionOptions& options, SumOrder order) {
+  constexpr Real minus_infinity = -std::numeric_limits<Real>::infinity();
+  OracleRow result{std::vector<double>(v_dim, 0.0), -std::numeric_limits<double>::infinity()};
+  if (row.place.padding) return result;
+  const std::vector<Real> scores = scores_of<Real>(row, options, order);
+
+  const Real sink = row.sink ? static_cast<Real>(*row.sink) : minus_infinity;
   Real maximum = sink;
   bool has_nan = std::isnan(sink);
   for (const Real score : scores) {
@@ -241,36 +256,52 @@ OracleRow row_by_definition(const ForwardTensors& t, const AttentionOptions& opt
   });
   result.lse = static_cast<double>(maximum + std::log(sum));
 
-  std::vector<Real> v(v_dim);
   std::vector<Real> o(v_dim, Real(0));
   in_order(order, scores.size(), [&](std::size_t n) {
     Real weight = weights[n] / sum;
     if (options.dropout) {
-      if (!is_kept(*options.dropout, place.sequence * q_heads + row.h, place.i, keys[n])) return;
+      if (!is_kept(*options.dropout, row.row_of_heads, row.place.i, row.keys[n])) return;
       weight /= static_cast<Real>(1.0 - options.dropout->p);
     }
-    read_row(t.v, key_offset(t.v, options, place, kv_head, keys[n]), t.v.strides[3], v);
-    for (std::size_t d = 0; d < v_dim; ++d) o[d] += weight * v[d];
+    const double* v = row.v.data() + n * v_dim;
+    for (std::size_t d = 0; d < v_dim; ++d) o[d] += weight * static_cast<Real>(v[d]);
   });
   for (std::size_t d = 0; d < v_dim; ++d) result.o[d] = static_cast<double>(o[d]);
+  return result;
+}
+
+OracleRow exact_of(const VisibleRow& row, const ForwardTensors& t, const AttentionOptions& options) {
+  const auto v_dim = static_cast<std::size_t>(t.v.shape[3]);
+  // float64 inputs need a reference better than float64 itself.
+  if (t.q.dtype == DType::float64) return row_by_definition<long double>(row, v_dim, options, SumOrder::forward);
+  return row_by_definition<double>(row, v_dim, options, SumOrder::forward);
+}
+
+OracleRow naive_of(const VisibleRow& row, const ForwardTensors& t, const AttentionOptions& options, SumOrder order) {
+  const auto v_dim = static_cast<std::size_t>(t.v.shape[3]);
+  OracleRow result = t.q.dtype == DType::float64 ? row_by_definition<double>(row, v_dim, options, order)
+                                                 : row_by_definition<float>(row, v_dim, options, order);
+  for (double& value : result.o) value = rounded_to(t.q.dtype, value);
   return result;
 }
 
 }  // namespace
 
 OracleRow oracle_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row) {
-  // float64 inputs need a reference better than float64 itself.
-  if (tensors.q.dtype == DType::float64) {
-    return row_by_definition<long double>(tensors, options, row, SumOrder::forward);
-  }
-  return row_by_definition<double>(tensors, options, row, SumOrder::forward);
+  return exact_of(visible_row(tensors, options, row), tensors, options);
 }
 
 OracleRow naive_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row, SumOrder order) {
-  OracleRow result = tensors.q.dtype == DType::float64 ? row_by_definition<double>(tensors, options, row, order)
-                                                       : row_by_definition<float>(tensors, options, row, order);
-  for (double& value : result.o) value = rounded_to(tensors.q.dtype, value);
-  return result;
+  return naive_of(visible_row(tensors, options, row), tensors, options, order);
+}
+
+RowStudy study_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row) {
+  const VisibleRow visible = visible_row(tensors, options, row);
+  RowStudy study{exact_of(visible, tensors, options), {}};
+  for (std::size_t n = 0; n < sum_orders.size(); ++n) {
+    study.naive[n] = naive_of(visible, tensors, options, sum_orders[n]);
+  }
+  return study;
 }
 
 }  // namespace tilewise::verify

@@ -35,4 +35,11 @@ inline constexpr std::array<SumOrder, 3> sum_orders{SumOrder::forward, SumOrder:
 OracleRow naive_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row,
                     SumOrder order = SumOrder::forward);
 
+// All of the above for one row, its inputs read once.
+struct RowStudy {
+  OracleRow exact;
+  std::array<OracleRow, sum_orders.size()> naive;
+};
+RowStudy study_row(const ForwardTensors& tensors, const AttentionOptions& options, RowIndex row);
+
 }  // namespace tilewise::verify

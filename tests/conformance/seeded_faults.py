@@ -43,8 +43,8 @@ FAULTS = [
     Fault(
         "no rescale of the sum when the maximum grows",
         "src/core/row_softmax-inl.h",
-        "return {{m, Ops<V>::mul(rows.l, alpha)}, alpha};",
-        "return {{m, rows.l}, alpha};",
+        "const V alpha = weight(rows.m, m, unit);\n  return {{m, Ops<V>::mul(rows.l, alpha)}, alpha};",
+        "const V alpha = weight(rows.m, m, unit);\n  return {{m, rows.l}, alpha};",
         ("tails",),
     ),
     Fault(
@@ -84,8 +84,8 @@ FAULTS = [
     Fault(
         "a swallowed NaN",
         "src/core/row_softmax-inl.h",
-        "return Ops<V>::exp2(Ops<V>::sub(score, m));",
-        "const V x = Ops<V>::exp2(Ops<V>::sub(score, m));\n  return x >= Ops<V>::zero() ? x : Ops<V>::zero();",
+        "return Ops<V>::exp2(Ops<V>::mul(Ops<V>::sub(score, m), unit));",
+        "const V x = Ops<V>::exp2(Ops<V>::mul(Ops<V>::sub(score, m), unit));\n  return x >= Ops<V>::zero() ? x : Ops<V>::zero();",
         ("nonfinite",),
     ),
     Fault(
@@ -146,9 +146,9 @@ FAULTS = [
     ),
     Fault(
         "LSE in log2",
-        "src/core/row_softmax-inl.h",
-        "return Ops<V>::mul(Ops<V>::add(rows.m, Ops<V>::log2(rows.l)), Ops<V>::ln2());",
-        "return Ops<V>::add(rows.m, Ops<V>::log2(rows.l));",
+        UNIT,
+        "core::scalar::lse(rows, T(1))",
+        "core::scalar::lse(rows, T(1)) * unit()",
         ("invariants",),
     ),
     Fault(
@@ -169,8 +169,8 @@ FAULTS = [
     Fault(
         "0 * NaN leaks from masked keys",
         UNIT,
-        "      if (!scratch.seen[slot]) continue;\n      const T w = core::scalar::weight(scratch.scores[slot], m);",
-        "      const T w = scratch.seen[slot] ? core::scalar::weight(scratch.scores[slot], m) : T(0);",
+        "      if (!scratch.seen[slot]) continue;\n      const T w = core::scalar::weight(scratch.scores[slot], m, unit());",
+        "      const T w = scratch.seen[slot] ? core::scalar::weight(scratch.scores[slot], m, unit()) : T(0);",
         ("isolation",),
     ),
     Fault(
@@ -202,10 +202,10 @@ FAULTS = [
         ("alibi",),
     ),
     Fault(
-        "a finite bias masks once log2 e is folded in",
-        "src/core/scores-inl.h",
-        "return Ops<V>::select_finite(x, clamped, x);",
-        "return Ops<V>::select_finite(x, y, clamped);",
+        "the lowest finite bias masks",
+        UNIT,
+        "added_bias != -std::numeric_limits<T>::infinity()",
+        "added_bias > std::numeric_limits<T>::lowest()",
         ("bias",),
     ),
     Fault(

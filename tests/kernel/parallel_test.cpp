@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 #include <cfenv>
+#include <csignal>
 #include <set>
 #include <thread>
 #include <vector>

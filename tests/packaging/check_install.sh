@@ -121,7 +121,7 @@ static | shared)
   ln -s "$prefix" "$prefix_link"
   libdir=$prefix_link/${libdir#"$prefix"/}
   check_pkg_config
-  [[ $mode == static ]] || check_symbols
+  if [[ $mode == shared && $(uname -s) == Linux ]]; then check_symbols; fi
   ;;
 *) fail "unknown mode" ;;
 esac

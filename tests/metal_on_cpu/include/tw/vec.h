@@ -9,10 +9,17 @@ namespace metal {
 template <class T, int N>
 struct vec;
 
-// A view of some components inside a vec's union: reads as V, and can be assigned.
+constexpr int components_up_to(int i) { return i + 1; }
+template <class... Rest>
+constexpr int components_up_to(int i, int j, Rest... rest) {
+  return components_up_to(i > j ? i : j, rest...);
+}
+
+// A view of some components inside a vec's union: reads as V, and can be assigned. It is no larger than it must be, so
+// that the union has the size of its vec.
 template <class V, class T, int... I>
 struct swizzle {
-  T data[4];
+  T data[components_up_to(I...)];
   operator V() const { return V(data[I]...); }
   swizzle& operator=(const V& v) {
     int i = 0;
@@ -176,6 +183,7 @@ struct alignas(2 * sizeof(T)) vec<T, 2> {
   TW_VEC_BODY
   TW_INLINE vec(T a, T b) : data{a, b} {}
 };
+static_assert(sizeof(vec<float, 2>) == 8 && sizeof(vec<short, 2>) == 4, "vectors have their size in memory");
 
 template <class T>
 struct alignas(4 * sizeof(T)) vec<T, 3> {

@@ -1,0 +1,203 @@
+// Every planned Metal kernel x every case of src/verify that it supports, through the launch plans, in four schedules,
+// with every detector on.
+//
+//   metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT] [--dtype NAME] [--gpu NAME]
+//                          [--shard I/N] [--verbose]
+//
+// A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct
+// loads); the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the
+// tensors are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
+// Skipped: the kernel refuses the call, or the call is too large for the bench.
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "check.hpp"
+#include "core/tile_range.h"
+#include "plan_runner.hpp"
+#include "verify/cases.hpp"
+
+namespace tilewise::metal_bench {
+namespace {
+
+struct NamedGpu {
+  const char* name;
+  metal::Gpu gpu;
+  bool is_aligned;
+};
+constexpr NamedGpu gpus[] = {
+    {"m3", {9, 10}, true}, {"m1", {7, 8}, false}, {"m3_batch", {9, 0}, true}, {"m1_batch", {7, 0}, false}};
+
+struct Options {
+  bool quick = false;
+  bool verbose = false;
+  std::string kernel, family, name, dtype, gpu;
+  std::size_t shard = 0;
+  std::size_t shards = 1;
+};
+
+// Multiply-adds of a call, rows rounded up to the 8 of a fragment: about 2 s for 4 schedules at the limit.
+constexpr double full_limit = 6e7;
+constexpr double quick_limit = 4e6;
+constexpr double byte_limit = 64e6;
+
+// What the contract asks of CPUs alone.
+struct Exclusion {
+  const char* case_begins;
+  const char* reason;
+};
+constexpr Exclusion exclusions[] = {
+    {"B68 a hidden key of", "a masked call and a shorter one have the same bits on CPUs only"},
+    {"B78 lengths and offsets beyond K are refused", "lengths in device memory are clamped, not read by the host"},
+};
+
+const char* exclusion_of(const verify::Case& one) {
+  for (const Exclusion& exclusion : exclusions) {
+    if (one.name.starts_with(exclusion.case_begins)) return exclusion.reason;
+  }
+  return nullptr;
+}
+
+verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, double limit) {
+  verify::Subject subject;
+  subject.name = std::string(kernel.name) + " on " + gpu.name;
+  subject.device = {DeviceKind::metal, 0};
+  const std::uint32_t features = metal::features_of(gpu.gpu);
+  const bool is_aligned = gpu.is_aligned;
+  subject.refusal = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options) -> std::string {
+    Problem problem = api::checked_forward(tensors, options, api::Addresses::required).problem;
+    const auto elements = [](const ConstTensorView& view) {
+      double n = static_cast<double>(size_of(view.dtype));
+      for (int i = 0; i < view.rank; ++i) n *= static_cast<double>(view.shape[static_cast<std::size_t>(i)]);
+      return n;
+    };
+    if (elements(tensors.q) + elements(tensors.k) + elements(tensors.v) > byte_limit) return "too large for the bench";
+    const AlignedCopies copies(tensors);
+    if (is_aligned) problem = api::checked_forward(copies.tensors(), options, api::Addresses::required).problem;
+    problem.machine.features = features;
+    if (const Verdict verdict = kernel.supports(problem); !verdict) return verdict.reason;
+    const auto d = [](std::int64_t x) { return static_cast<double>(x); };
+    const double work = d(problem.packed_queries() ? 1 : problem.batch) * d(problem.q_heads) *
+                        d(core::ceil_div(problem.q_len, 8) * 8) * d(problem.kv_len) *
+                        d(problem.head_dim + problem.v_dim + 16);
+    if (work > limit) return "too large for the bench";
+    const metal::LaunchPlan plan = kernel.plan(problem);
+    for (const metal::KernelLaunch& launch : plan.launches) {
+      if (d(launch.groups[0]) * launch.groups[1] * launch.groups[2] > 2000) return "too large for the bench";
+      for (const metal::BoundBuffer& buffer : launch.buffers) {
+        if (d(buffer.end - buffer.begin) > byte_limit) return "too large for the bench";
+      }
+    }
+    return {};
+  };
+  subject.workspace = [](const ForwardTensors&, const AttentionOptions&, const ExecutionOptions&) {
+    return std::size_t{0};
+  };
+  subject.forward = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options,
+                                 const ExecutionOptions&) {
+    api::Call call = api::checked_forward(tensors, options, api::Addresses::required);
+    const AlignedCopies copies(tensors);
+    if (is_aligned) call = api::checked_forward(copies.tensors(), options, api::Addresses::required);
+    call.problem.machine.features = features;
+    const std::string why = run_plan_in_all_schedules(kernel.plan(call.problem), call.buffers, Mode::checked);
+    if (!why.empty()) throw verify::CaseFailed(why);
+    if (is_aligned) copies.store(tensors.o);
+  };
+  return subject;
+}
+
+// CI has minutes: each case on one GPU and in one dtype in turn, unless they are named.
+bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DType dtype) {
+  constexpr DType turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
+  const bool is_turn = number % std::size(gpus) == gpu;
+  return (is_turn || !options.gpu.empty()) && (dtype == turns[number % std::size(turns)] || !options.dtype.empty());
+}
+
+int test(const Options& options) {
+  Report report;
+  std::map<std::string, int> skips;
+  std::size_t number = 0;
+  for (const verify::Case& one : verify::all_cases()) {
+    ++number;
+    if (number % options.shards != options.shard) continue;
+    if (!options.family.empty() && one.family != options.family) continue;
+    if (!options.name.empty() && one.name.find(options.name) == std::string::npos) continue;
+    if (options.quick && one.slow) continue;
+    for (const DType dtype : one.dtypes) {
+      if (dtype == DType::float64) continue;
+      if (!options.dtype.empty() && name_of(dtype) != options.dtype) continue;
+      verify::References references;
+      for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
+        if (!std::string_view(kernel.name).starts_with(options.kernel)) continue;
+        for (std::size_t g = 0; g < std::size(gpus); ++g) {
+          if (!options.gpu.empty() && options.gpu != gpus[g].name) continue;
+          if (options.quick && !is_in_quick(options, number, g, dtype)) continue;
+          const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limit : full_limit);
+          const std::string name = subject.name + ": " + one.family + ", " + one.name + ", " + name_of(dtype);
+          if (options.verbose) {
+            std::printf("%s\n", name.c_str());
+            std::fflush(stdout);
+          }
+          if (const char* reason = exclusion_of(one)) {
+            report.skip();
+            ++skips[std::string(kernel.name) + ": " + reason];
+            continue;
+          }
+          const verify::CaseOutcome outcome = verify::run_case(one, dtype, subject, references);
+          if (outcome.skipped) {
+            report.skip();
+            ++skips[std::string(kernel.name) + ": " + outcome.detail];
+          } else {
+            report.add(name, outcome.passed ? "" : outcome.detail);
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [reason, count] : skips) std::printf("skipped %d: %s\n", count, reason.c_str());
+  return report.finish();
+}
+
+bool parse(int argc, char** argv, Options& options) {
+  const std::map<std::string_view, std::string*> texts{{"--kernel", &options.kernel},
+                                                       {"--family", &options.family},
+                                                       {"--case", &options.name},
+                                                       {"--dtype", &options.dtype},
+                                                       {"--gpu", &options.gpu}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--quick") {
+      options.quick = true;
+    } else if (argument == "--verbose") {
+      options.verbose = true;
+    } else if (argument == "--shard" && i + 1 < argc) {
+      char* slash = nullptr;
+      options.shard = std::strtoul(argv[++i], &slash, 10);
+      options.shards = *slash == '/' ? std::strtoul(slash + 1, nullptr, 10) : 0;
+      if (options.shard >= options.shards) return false;
+    } else if (const auto text = texts.find(argument); text != texts.end() && i + 1 < argc) {
+      *text->second = argv[++i];
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace tilewise::metal_bench
+
+int main(int argc, char** argv) {
+  tilewise::metal_bench::Options options;
+  if (!tilewise::metal_bench::parse(argc, argv, options)) {
+    std::fprintf(stderr,
+                 "usage: metal_plan_conformance [--quick] [--kernel PREFIX] [--family NAME] [--case TEXT]\n"
+                 "         [--dtype NAME] [--gpu NAME] [--shard I/N] [--verbose]\n");
+    return 2;
+  }
+  return tilewise::metal_bench::test(options);
+}
