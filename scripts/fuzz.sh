@@ -33,7 +33,6 @@ python3 tests/fuzz/make_seeds.py $build/seeds
 
 # A kernel that a caller forces, or a limit on threads, must not decide what is fuzzed.
 unset TILEWISE_KERNEL TILEWISE_NUM_THREADS
-export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1:${ASAN_OPTIONS:-}
 export UBSAN_OPTIONS=print_stacktrace=1
 
 passed=0

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -38,7 +37,7 @@ struct Dimensions {
 
 enum class Role : std::uint8_t { input, output };
 
-void poison(Tensor& tensor) { std::memset(tensor.storage().data(), 0xFF, tensor.storage().size()); }
+void poison(Tensor& tensor) { std::fill(tensor.storage().begin(), tensor.storage().end(), std::byte{0xFF}); }
 
 bool is_empty(const Tensor& tensor) { return tensor.element_count() == 0; }
 
@@ -137,9 +136,15 @@ std::int64_t any_size(Choices& choices) {
 
 Dimensions dimensions(Choices& choices) {
   Dimensions d;
-  d.kv_heads = choices.pick(std::array<std::int64_t, 8>{1, 1, 1, 2, 2, 3, 4, 0});
-  d.q_heads = d.kv_heads * choices.pick(std::array<std::int64_t, 8>{1, 1, 2, 3, 4, 5, 8, 0});
-  d.batch = choices.pick(std::array<std::int64_t, 8>{1, 1, 1, 2, 2, 3, 4, 0});
+  d.kv_heads = choices.pick(std::array<std::int64_t, 8>{1, 1, 1, 2, 2, 3, 4, 1});
+  d.q_heads = d.kv_heads * choices.pick(std::array<std::int64_t, 8>{1, 1, 2, 3, 4, 5, 8, 1});
+  d.batch = choices.pick(std::array<std::int64_t, 8>{1, 1, 1, 2, 2, 3, 4, 1});
+  switch (choices.below(64)) {
+    case 61: d.batch = 0; break;
+    case 62: d.q_heads = 0; break;
+    case 63: d.kv_heads = d.q_heads = 0; break;
+    default: break;
+  }
   d.q_rows = any_size(choices);
   d.kv_rows = any_size(choices);
   d.head_dim = any_size(choices);
