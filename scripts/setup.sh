@@ -30,6 +30,7 @@ test_packages=(
   pkg-config            # the installed package is found this way too
   libgtest-dev          # C++ tests
   clang-19              # second compiler: fuzzing, core's dialect, the Metal bench
+  llvm-19               # its symbolizer: the lines in the Metal bench's findings
   libclang-rt-19-dev    # its sanitizers and libFuzzer
   clang-tidy-19         # static analysis
   clang-format-19       # format

@@ -42,16 +42,16 @@ struct swizzle {
 #define TW_PAIRS4 TW_ROW4(TW_SW2, x, 0) TW_ROW4(TW_SW2, y, 1) TW_ROW4(TW_SW2, z, 2) TW_ROW4(TW_SW2, w, 3)
 #define TW_PAIRS3 TW_ROW3(TW_SW2, x, 0) TW_ROW3(TW_SW2, y, 1) TW_ROW3(TW_SW2, z, 2)
 #define TW_PAIRS2 TW_ROW2(TW_SW2, x, 0) TW_ROW2(TW_SW2, y, 1)
+// clang-format off
 #define TW_TRIPLES                                                                                    \
-  TW_SW3(x, 0, y, 1, z, 2)                                                                            \
-  TW_SW3(y, 1, z, 2, x, 0) TW_SW3(z, 2, x, 0, y, 1) TW_SW3(z, 2, y, 1, x, 0) TW_SW3(x, 0, x, 0, x, 0) \
-      TW_SW3(y, 1, y, 1, y, 1) TW_SW3(z, 2, z, 2, z, 2)
-#define TW_QUADS                                                                                       \
-  TW_SW4(x, 0, y, 1, z, 2, w, 3)                                                                       \
-  TW_SW4(w, 3, z, 2, y, 1, x, 0) TW_SW4(y, 1, x, 0, w, 3, z, 2) TW_SW4(z, 2, w, 3, x, 0, y, 1)         \
-      TW_SW4(x, 0, z, 2, y, 1, w, 3) TW_SW4(y, 1, z, 2, w, 3, x, 0) TW_SW4(x, 0, x, 0, x, 0, x, 0)     \
-          TW_SW4(y, 1, y, 1, y, 1, y, 1) TW_SW4(z, 2, z, 2, z, 2, z, 2) TW_SW4(w, 3, w, 3, w, 3, w, 3) \
-              TW_SW4(x, 0, y, 1, x, 0, y, 1) TW_SW4(z, 2, w, 3, z, 2, w, 3)
+  TW_SW3(x, 0, y, 1, z, 2) TW_SW3(y, 1, z, 2, x, 0) TW_SW3(z, 2, x, 0, y, 1) TW_SW3(z, 2, y, 1, x, 0) \
+  TW_SW3(x, 0, x, 0, x, 0) TW_SW3(y, 1, y, 1, y, 1) TW_SW3(z, 2, z, 2, z, 2)
+#define TW_QUADS                                                                                 \
+  TW_SW4(x, 0, y, 1, z, 2, w, 3) TW_SW4(w, 3, z, 2, y, 1, x, 0) TW_SW4(y, 1, x, 0, w, 3, z, 2)   \
+  TW_SW4(z, 2, w, 3, x, 0, y, 1) TW_SW4(x, 0, z, 2, y, 1, w, 3) TW_SW4(y, 1, z, 2, w, 3, x, 0)   \
+  TW_SW4(x, 0, x, 0, x, 0, x, 0) TW_SW4(y, 1, y, 1, y, 1, y, 1) TW_SW4(z, 2, z, 2, z, 2, z, 2)   \
+  TW_SW4(w, 3, w, 3, w, 3, w, 3) TW_SW4(x, 0, y, 1, x, 0, y, 1) TW_SW4(z, 2, w, 3, z, 2, w, 3)
+// clang-format on
 
 #define TW_BINARY(op)                                   \
   friend TW_INLINE vec operator op(vec a, vec b) {      \
