@@ -139,7 +139,8 @@ PEER_EXPORT const char* peer_grid(const char* name, double most_flops, char* mes
     nlohmann::ordered_json problems = nlohmann::ordered_json::array();
     for (tilewise::cli::GridProblem p : tilewise::cli::load_grid(name, "").problems) {
       if (most_flops > 0) tilewise::cli::shrink(p, most_flops);
-      const bool plain = !p.backward && !p.scale && !p.softcap && !p.sinks && !p.bias && !p.ragged && !p.key_mask && !p.fused;
+      const bool plain =
+          !p.backward && !p.scale && !p.softcap && !p.sinks && !p.bias && !p.ragged && !p.key_mask && !p.fused;
       problems.push_back({{"name", p.name},
                           {"B", p.batch},
                           {"Hq", p.q_heads},
