@@ -13,9 +13,9 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CMAKE_BUILD_PARALLEL_LEVEL=$jobs
 
 # ctest on a build folder; remembers the counts. Tests that print their own failures need no repetition of passes.
 run_ctest() { # build folder, further options of ctest
+  local status=0  # sections run under set -e, and a failure must still be printed
   ctest --test-dir "$1" --parallel "$jobs" --timeout 600 --output-on-failure --quiet \
-    --output-log "$reports/log" --output-junit "$reports/$section.xml" "${@:2}" >/dev/null 2>&1
-  local status=$?
+    --output-log "$reports/log" --output-junit "$reports/$section.xml" "${@:2}" >/dev/null 2>&1 || status=$?
   sed -n '/tests passed/,$p' "$reports/log"
   ((status == 0)) || grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed)' "$reports/log"
   return $status
