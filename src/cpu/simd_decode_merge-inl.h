@@ -42,10 +42,11 @@ Total<T> merge_partial(const DecodeCall<T>& call, const Units<T>& units, Total<T
   return {largest, hn::MulAdd(hn::Set(d, l), fresh, hn::Mul(total.l, old))};
 }
 
-// What a row's total comes to: O is multiplied by `inverse`.
+// What a row's total comes to: the result is O * kept / l.
 struct Finished {
   double lse;
-  double inverse;
+  double kept;
+  double l;
   bool finite;
 };
 
@@ -63,8 +64,8 @@ Finished finished(const DecodeCall<T>& call, const Units<T>& units, tw_i64 h, co
     l = l * kept + std::exp(sink - largest);  // NaN for an infinite sink
     m = largest;
   }
-  if (l == 0) return {-std::numeric_limits<double>::infinity(), 0, true};
-  return {m + std::log(l), kept / l, std::isfinite(m) && std::isfinite(l)};
+  if (l == 0) return {-std::numeric_limits<double>::infinity(), 0, 1, true};  // nothing seen: O is 0
+  return {m + std::log(l), kept, l, std::isfinite(m) && std::isfinite(l)};
 }
 
 // O / l in place; whether the result can stand.
@@ -72,9 +73,10 @@ template <class T>
 bool normalise_row(const DecodeCall<T>& call, const Finished& row, T* o) {
   const Tag<T> d;
   Vec<T> bad = hn::Zero(d);
-  const Vec<T> inverse = hn::Set(d, static_cast<T>(row.inverse));
+  const Vec<T> kept = hn::Set(d, static_cast<T>(row.kept));
+  const Vec<T> l = hn::Set(d, static_cast<T>(row.l));
   for (tw_i64 c = 0; c < call.layout.columns; c += lanes<T>) {
-    const Vec<T> x = hn::MulAdd(hn::Load(d, o + c), inverse, hn::Zero(d));  // + 0: never -0
+    const Vec<T> x = hn::Add(hn::Div(hn::Mul(hn::Load(d, o + c), kept), l), hn::Zero(d));  // + 0: never -0
     bad = hn::MulAdd(x, hn::Zero(d), bad);
     hn::Store(x, d, o + c);
   }
