@@ -117,8 +117,28 @@ bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DT
   return (is_turn || !options.gpu.empty()) && (dtype == turns[number % std::size(turns)] || !options.dtype.empty());
 }
 
+// The lint passes, once per kernel, GPU and dtype: address spaces and the MSL subset.
+void lint_all(Report& report) {
+  for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
+    for (const NamedGpu& gpu : gpus) {
+      for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+        Problem problem = plain_problem(32, 80, true, gpu.gpu, dtype);
+        problem.softcap = dtype == DType::float16 ? 20 : 0;
+        if (!gpu.is_aligned) problem.v.alignment = 1;
+        if (!kernel.supports(problem)) continue;
+        for (const metal::KernelLaunch& planned : kernel.plan(problem).launches) {
+          std::vector<std::byte> scratch;
+          const std::string what = std::string(planned.function) + " on " + gpu.name + ", " + name_of(dtype);
+          report.add("lint of " + what, text_of(lint(launch_of(planned, {}, scratch))));
+        }
+      }
+    }
+  }
+}
+
 int test(const Options& options) {
   Report report;
+  if (options.shard == 0 && options.family.empty() && options.name.empty()) lint_all(report);
   std::map<std::string, int> skips;
   std::size_t number = 0;
   for (const verify::Case& one : verify::all_cases()) {

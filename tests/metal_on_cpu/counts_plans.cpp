@@ -30,30 +30,10 @@ constexpr Variant variants[] = {{"metal.simdgroup.forward, direct, 16 rows", {9,
                                 {"metal.simdgroup.forward, staged, 16 rows", {7, 0}, 16, true},
                                 {"metal.simdgroup.forward, staged, 8 rows", {7, 100}, 8, true}};
 
-TensorSpec row_major(std::int64_t n, std::int64_t d) {
-  TensorSpec spec;
-  spec.rank = 4;
-  spec.shape = {1, 1, n, d};
-  spec.strides = {n * d, n * d, d, 1};
-  spec.alignment = 16;
-  return spec;
-}
-
 CountRow count_forward(const Variant& variant, std::size_t n, std::size_t d, bool causal) {
   RungProblem data = rung_problem("", n, d, causal);
   std::vector<float> lse(n);
-  Problem p;
-  p.machine = {DeviceKind::metal, metal::features_of(variant.gpu)};
-  p.batch = p.q_heads = p.kv_heads = 1;
-  p.q_len = p.kv_len = static_cast<std::int64_t>(n);
-  p.head_dim = p.v_dim = static_cast<std::int64_t>(d);
-  p.q = p.k = p.v = p.o = row_major(p.q_len, p.head_dim);
-  p.lse = row_major(1, p.q_len);
-  p.lse.rank = 3;
-  p.lse.shape = {1, 1, p.q_len, 0};
-  p.lse.strides = {p.q_len, p.q_len, 1, 0};
-  p.scale = 1 / std::sqrt(static_cast<double>(d));
-  p.has_right = causal;
+  const Problem p = plain_problem(n, d, causal, variant.gpu, DType::float32);
   for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
     if (std::strcmp(kernel.name, "metal.simdgroup.forward") != 0) continue;
     const tilewise::Buffers buffers{

@@ -3,6 +3,7 @@
 // Executes launch plans (src/metal/launch_plan.hpp) on the bench.
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -13,6 +14,30 @@
 #include "metal/launch_plan.hpp"
 
 namespace tilewise::metal_bench {
+
+// One head, n queries and keys, D = Dv, contiguous, with an LSE.
+inline Problem plain_problem(std::size_t n, std::size_t d, bool causal, metal::Gpu gpu, DType dtype) {
+  const auto rows = static_cast<std::int64_t>(n);
+  const auto columns = static_cast<std::int64_t>(d);
+  Problem p;
+  p.machine = {DeviceKind::metal, metal::features_of(gpu)};
+  p.batch = p.q_heads = p.kv_heads = 1;
+  p.q_len = p.kv_len = rows;
+  p.head_dim = p.v_dim = columns;
+  p.dtype = dtype;
+  p.q.dtype = dtype;
+  p.q.rank = 4;
+  p.q.shape = {1, 1, rows, columns};
+  p.q.strides = {rows * columns, rows * columns, columns, 1};
+  p.q.alignment = 16;
+  p.k = p.v = p.o = p.q;
+  p.lse.rank = 3;
+  p.lse.shape = {1, 1, rows, 0};
+  p.lse.strides = {rows, rows, 1, 0};
+  p.scale = 1 / std::sqrt(static_cast<double>(d));
+  p.has_right = causal;
+  return p;
+}
 
 // q, k, v and o of a call in row-major memory, 64-byte aligned.
 class AlignedCopies {
