@@ -135,8 +135,9 @@ Judgement judge(const Measured& m) {
   judgement.max_error = ours.max * largest;
   judgement.rel_l2_error = relative(ours.squares);
   const double naive_l2 = relative(yardstick.squares);
-  const double max_budget = (2 * yardstick.max + eps) * largest;
-  const double l2_budget = 2 * naive_l2 + eps / 4;
+  const double times = m.dtype == DType::float64 ? 3 : 2;
+  const double max_budget = (times * yardstick.max + eps) * largest;
+  const double l2_budget = times * naive_l2 + eps / 4;
 
   std::string broken;
   if (!(judgement.max_error <= max_budget)) {

@@ -3,6 +3,8 @@
 // The precision rule of DESIGN section 2, for one tensor: the error against the oracle is at most
 //   twice the naive formula's + eps / 4                in relative L2, from 64 elements on, and
 //   twice the naive formula's + eps * max|reference|   in the maximum.
+// DESIGN states the rule for float32 and the 16-bit types. float64, there for gradient checks, is held to three times:
+// over few visible keys both errors are a handful of roundings, and their ratio is luck.
 // "The naive formula's error" is the largest over three orders of its sums: the error of one order on a handful of
 // elements is mostly luck, at times exactly 0.
 // NaN and infinities are compared first and must stand at exactly the oracle's places, so that a NaN in the reference
