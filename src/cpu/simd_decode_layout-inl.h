@@ -53,7 +53,7 @@ struct DecodeLayout {
 
 template <class T>
 inline tw_i64 whole_vectors(tw_i64 n) {
-  return core::ceil_div(n, HWY_LANES(T)) * tw_i64{HWY_LANES(T)};
+  return core::ceil_div(n, lanes<T>) * lanes<T>;
 }
 
 template <class T>
@@ -68,7 +68,7 @@ inline DecodeLayout<T> decode_layout_of(const Problem& p) {
   layout.copy_k = widen || p.k.strides[3] != 1 || layout.depth != p.head_dim;
   layout.copy_v = widen || p.v.strides[3] != 1 || layout.columns != p.v_dim;
   if (size_of(p.dtype) == 2) layout.copy_k = layout.copy_v = layout.copy_k || layout.copy_v;
-  layout.partial = layout.columns + HWY_LANES(T);
+  layout.partial = layout.columns + lanes<T>;
   const tw_i64 rows_at_once = core::clamp_i64(rows, 1, group_rows);
   const tw_i64 bytes_per_chunk = rows_at_once * layout.partial * static_cast<tw_i64>(sizeof(T));
   layout.chunk_limit = core::clamp_i64(partial_bytes / bytes_per_chunk, 1, most_chunks);
