@@ -50,7 +50,7 @@ Tensor placed(DType dtype, const std::vector<std::int64_t>& shape, const std::ve
   const bool empty = std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 0; });
   const auto [low, high] = empty ? std::pair<std::int64_t, std::int64_t>{0, -1} : reach(shape, strides);
   Tensor tensor(dtype, shape, strides, before + high - low + 1 + after, before - low);
-  std::memset(tensor.storage().data(), 0xFF, tensor.storage().size());
+  std::fill(tensor.storage().begin(), tensor.storage().end(), std::byte{0xFF});
   fill_constant(tensor, 0);
   return tensor;
 }
