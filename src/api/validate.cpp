@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -129,12 +130,19 @@ class Reader {
       expect_dtype("lse", t_.lse.dtype, t_.q.dtype == DType::float64 ? DType::float64 : DType::float32,
                    " (float64 for float64 inputs, else float32)");
     }
-    call_.buffers.q = t_.q.data;
-    call_.buffers.k = t_.k.data;
-    call_.buffers.v = t_.v.data;
-    call_.buffers.o = t_.o.data;
+    call_.buffers.q = address_of(t_.q.data);
+    call_.buffers.k = address_of(t_.k.data);
+    call_.buffers.v = address_of(t_.v.data);
+    call_.buffers.o = address_of(t_.o.data);
     call_.buffers.lse = t_.lse.data;
     p().machine = {t_.q.device.kind, t_.q.device.kind == DeviceKind::cpu ? cpu::cpu_features() : 0};
+  }
+
+  // Tensors without elements may be null; kernels step over their rows, and no arithmetic is allowed on null.
+  template <class Data>
+  Data* address_of(Data* data) const {
+    static std::byte nothing[16];
+    return data == nullptr && addresses_ == Addresses::required ? nothing : data;
   }
 
   // Packed, paged or plain: who counts the batch, and how long K is.

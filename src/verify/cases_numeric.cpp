@@ -1,5 +1,6 @@
 // Range, cancellation and precision; activations with the structure of real ones (Gaussian inputs hide bugs).
 #include <cmath>
+#include <cstdio>
 
 #include "verify/cases.hpp"
 
@@ -125,7 +126,9 @@ void add_structured_cases(std::vector<Case>& cases) {
 void add_numeric_cases(std::vector<Case>& cases) {
   Family family(cases, "numeric");
   for (const double scale : {0.0, -1.0, -0.25, 1.0, 3.0, 1e-30}) {
-    family.add("scale " + std::to_string(scale), [scale](Trial& t) {
+    char name[32];
+    std::snprintf(name, sizeof name, "scale %g", scale);
+    family.add(name, [scale](Trial& t) {
       Call call = t.call({.hq = 2, .hkv = 1, .sq = 20, .sk = 70, .d = 16});
       call.settings.scale = scale;
       t.check(call);
