@@ -31,7 +31,11 @@ PROCESSORS = [
 MISSING = {"avx512": "AVX-512", "avx2": "AVX2", "sse4": "SSE4"}
 
 # Short families: every case costs the emulator about 50 times what it costs the processor.
-CASES = [("Westmere", "cpu.sse4.forward", "sinks"), ("Westmere", "cpu.sse4.forward", "softcap"), ("Haswell", "cpu.avx2.forward", "softcap")]
+CASES = [
+    ("Westmere", "cpu.sse4.forward", "sinks"),
+    ("Westmere", "cpu.sse4.forward", "softcap"),
+    ("Haswell", "cpu.avx2.forward", "softcap"),
+]
 
 SHAPE = ["--q-shape", "1,2,33,24", "--kv-shape", "1,1,70,24", "--dv", "24", "--dtype", "float32"]
 
