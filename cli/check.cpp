@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "files/output.hpp"
 #include "machine.hpp"
 #include "progress.hpp"
+#include "tilewise/attention.hpp"
 #include "verify/check.hpp"
 
 namespace tilewise::cli {
@@ -23,7 +25,9 @@ constexpr const char* footer = R"(Examples:
   tilewise check --json check.json
 
 A case is a kernel, an input, a dtype and a pass. Skipped means that the kernel refuses such problems. The last line
-is `N passed, N failed, N skipped`; the exit code is 1 when a case failed.)";
+is `N passed, N failed, N skipped`; the exit code is 1 when a case failed. The column `budget` is the largest error of
+the family's cases over what the rule of precision allows it (docs/numerics.md), in percent; - where nothing is judged
+by that rule.)";
 
 struct CheckFlags {
   std::string device = "cpu";
@@ -48,15 +52,15 @@ const char* outcome_name(verify::Outcome outcome) {
   return "unknown";
 }
 
-// Counts by kernel and family, in the order of their first results.
+// Counts and the largest error by kernel and family, in the order of their first results.
 class Table {
  public:
   void add(const verify::CheckResult& result) {
     for (Row& row : rows_) {
-      if (row.kernel == result.kernel && row.family == result.family) return row.counts.add(result.outcome);
+      if (row.kernel == result.kernel && row.family == result.family) return row.add(result);
     }
-    rows_.push_back({result.kernel, result.family, {}});
-    rows_.back().counts.add(result.outcome);
+    rows_.push_back({result.kernel, result.family, {}, 0});
+    rows_.back().add(result);
   }
 
   void print() const {
@@ -66,8 +70,8 @@ class Table {
       kernel_width = std::max(kernel_width, row.kernel.size());
       family_width = std::max(family_width, row.family.size());
     }
-    fmt::print("{:<{}}  {:<{}}  {:>7}  {:>7}  {:>7}\n", "kernel", kernel_width, "family", family_width, "passed",
-               "failed", "skipped");
+    fmt::print("{:<{}}  {:<{}}  {:>7}  {:>7}  {:>7}  {:>6}\n", "kernel", kernel_width, "family", family_width, "passed",
+               "failed", "skipped", "budget");
     std::vector<std::string> printed;
     for (const Row& first : rows_) {
       if (std::find(printed.begin(), printed.end(), first.kernel) != printed.end()) continue;
@@ -75,8 +79,9 @@ class Table {
       std::string label = first.kernel;
       for (const Row& row : rows_) {
         if (row.kernel != first.kernel) continue;
-        fmt::print("{:<{}}  {:<{}}  {:>7}  {:>7}  {:>7}\n", label, kernel_width, row.family, family_width,
-                   row.counts.passed, row.counts.failed, row.counts.skipped);
+        const std::string budget = row.budget_share > 0 ? fmt::format("{:.0f}%", 100 * row.budget_share) : "-";
+        fmt::print("{:<{}}  {:<{}}  {:>7}  {:>7}  {:>7}  {:>6}\n", label, kernel_width, row.family, family_width,
+                   row.counts.passed, row.counts.failed, row.counts.skipped, budget);
         label.clear();
       }
     }
@@ -86,6 +91,12 @@ class Table {
   struct Row {
     std::string kernel, family;
     Counts counts;
+    double budget_share;
+
+    void add(const verify::CheckResult& result) {
+      counts.add(result.outcome);
+      budget_share = std::max(budget_share, result.budget_share);
+    }
   };
   std::vector<Row> rows_;
 };
@@ -98,7 +109,8 @@ nlohmann::ordered_json to_json(const verify::CheckResult& result) {
           {"outcome", outcome_name(result.outcome)},
           {"detail", result.detail},
           {"max_error", result.max_error},
-          {"rel_l2_error", result.rel_l2_error}};
+          {"rel_l2_error", result.rel_l2_error},
+          {"budget_share", result.budget_share}};
 }
 
 void write_json(const std::string& path, const Counts& total, const std::vector<verify::CheckResult>& results) {
@@ -140,6 +152,7 @@ int run(const CheckFlags& flags) {
                          ? std::string("no case: this build has no kernels")
                          : fmt::format("--family: no case is of family {}", files::in_quotes(flags.family)));
   }
+  fmt::print("{}, {}; tilewise {}\n\n", cpu_model(), instruction_sets(), version());
   table.print();
   fmt::print("\n");
   for (const verify::CheckResult& result : results) {

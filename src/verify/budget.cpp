@@ -135,16 +135,20 @@ Judgement judge(const Measured& m) {
   judgement.max_error = ours.max * largest;
   judgement.rel_l2_error = relative(ours.squares);
   const double naive_l2 = relative(yardstick.squares);
-  const double times = m.dtype == DType::float64 ? 3 : 2;
-  const double max_budget = (times * yardstick.max + eps) * largest;
-  const double l2_budget = times * naive_l2 + eps / 4;
+  const double roundings = m.dtype == DType::float64 ? 2 : 1;
+  const double max_budget = (2 * yardstick.max + roundings * eps) * largest;
+  const double l2_budget = 2 * naive_l2 + eps / 4;
+
+  const bool judges_l2 = finite >= elements_for_l2 && !m.is_logarithm;
+  judgement.budget_share =
+      std::max(judgement.max_error / max_budget, judges_l2 ? judgement.rel_l2_error / l2_budget : 0.0);
 
   std::string broken;
   if (!(judgement.max_error <= max_budget)) {
     broken += "; max error " + in_short(judgement.max_error) + " is above " + in_short(max_budget) +
               " (naive: " + in_short(yardstick.max * largest) + ")";
   }
-  if (finite >= elements_for_l2 && !m.is_logarithm && !(judgement.rel_l2_error <= l2_budget)) {
+  if (judges_l2 && !(judgement.rel_l2_error <= l2_budget)) {
     broken += "; relative L2 error " + in_short(judgement.rel_l2_error) + " is above " + in_short(l2_budget) +
               " (naive: " + in_short(naive_l2) + ")";
   }

@@ -62,6 +62,7 @@ CaseOutcome run_case(const Case& one, DType dtype, const Subject& subject, Refer
   }
   outcome.max_error = trial.max_error();
   outcome.rel_l2_error = trial.rel_l2_error();
+  outcome.budget_share = trial.budget_share();
   return outcome;
 }
 

@@ -80,6 +80,7 @@ struct CaseOutcome {
   std::string detail;
   double max_error = 0;
   double rel_l2_error = 0;
+  double budget_share = 0;
 };
 CaseOutcome run_case(const Case& one, DType dtype, const Subject& subject, References& references);
 

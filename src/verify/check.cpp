@@ -85,7 +85,7 @@ void run_checks(const CheckOptions& options, const std::function<void(const Chec
                 outcome.passed    ? Outcome::passed
                 : outcome.skipped ? Outcome::skipped
                                   : Outcome::failed,
-                outcome.detail, outcome.max_error, outcome.rel_l2_error});
+                outcome.detail, outcome.max_error, outcome.rel_l2_error, outcome.budget_share});
       }
     }
   }

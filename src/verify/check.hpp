@@ -23,6 +23,7 @@ struct CheckResult {
   std::string detail;       // why it failed, or the reason of `supports` for a skip
   double max_error = 0;     // largest absolute error of o against the oracle
   double rel_l2_error = 0;  // relative L2 error of o
+  double budget_share = 0;  // the largest error of o and lse over what the rule of precision allows it
 };
 
 struct CheckOptions {

@@ -233,6 +233,7 @@ void Trial::judge_collected() {
                                .is_logarithm = true});
   max_error_ = std::max(max_error_, o.max_error);
   rel_l2_error_ = std::max(rel_l2_error_, o.rel_l2_error);
+  budget_share_ = std::max({budget_share_, o.budget_share, lse.budget_share});
   collected_ = {};
   collected_o_.clear();
   collected_lse_.clear();

@@ -96,6 +96,7 @@ class Trial {
 
   [[nodiscard]] double max_error() const { return max_error_; }
   [[nodiscard]] double rel_l2_error() const { return rel_l2_error_; }
+  [[nodiscard]] double budget_share() const { return budget_share_; }
 
  private:
   const Reference& next_reference(Call& call, std::size_t max_rows);
@@ -110,6 +111,7 @@ class Trial {
   std::int64_t collected_columns_ = 0;
   double max_error_ = 0;
   double rel_l2_error_ = 0;
+  double budget_share_ = 0;
 };
 
 }  // namespace tilewise::verify
