@@ -165,9 +165,10 @@ std::vector<const Kernel*> forward_kernels() {
 
 constexpr int problems = 400;
 
-// The rule compares two rounding errors. On a few dozen rows the naive one can be small by luck, so that here it counts
-// twice, and eps is taken of the values' own magnitude; the conformance suite applies the rule as it stands.
-double yardstick(double exact, double naive) { return std::isfinite(exact) ? exact + 2 * (naive - exact) : naive; }
+// The rule compares two rounding errors. On a few dozen rows the naive one can be small by luck: of 2400 problems two
+// broke the rule itself, by 2 and 9%. So the naive error counts 1.25 times here; the conformance suite applies the rule
+// as it stands.
+double yardstick(double exact, double naive) { return std::isfinite(exact) ? exact + 1.25 * (naive - exact) : naive; }
 
 TEST_P(SimdKernels, MeetThePrecisionRule) {
   int failures = 0;
