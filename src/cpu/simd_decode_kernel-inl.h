@@ -16,9 +16,14 @@ inline Verdict supports_decode(const Problem& p, std::uint32_t feature, const ch
   return verdict;
 }
 
-// Against the kernel with queries in the lanes: better as soon as its lanes stay empty or its keys should be shared
-// out.
-inline bool prefers_decode(const Problem& p) { return p.kv_len >= 4 * p.q_len; }
+// Against the kernel with queries in the lanes, which makes 1.2 times as much of full lanes, but shares out whole heads
+// only. Never by batch size or threads: an item has the same bits in any batch.
+inline bool prefers_decode(const Problem& p) {
+  constexpr tw_i64 few_heads = 4;  // 2 and more cores stay idle
+  const tw_i64 lane_count = p.dtype == DType::float64 ? lanes<double> : lanes<float>;
+  const bool lanes_stay_empty = 10 * p.q_len < 8 * core::ceil_div(p.q_len, lane_count) * lane_count;
+  return p.kv_len >= 4 * p.q_len && (lanes_stay_empty || p.q_heads < few_heads);
+}
 
 template <class T>
 std::size_t decode_workspace_as(const Problem& p, const Execution& execution) {

@@ -11,7 +11,7 @@
 namespace tilewise {
 namespace HWY_NAMESPACE {
 
-inline constexpr tw_i64 few_queries = 32;         // Sq up to which this kernel takes a problem
+inline constexpr tw_i64 few_queries = 64;         // Sq up to which this kernel takes a problem: one task of the other's
 inline constexpr tw_i64 group_rows = 32;          // rows (query head, query) that share a pass over K and V
 inline constexpr tw_i64 decode_block = 128;       // keys per step of the softmax: K and V of D = 128 are 128 KiB
 inline constexpr tw_i64 least_chunk = 512;        // keys of a task: 512 KiB of K and V at D = 128, some 20 us
