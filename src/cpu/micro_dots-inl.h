@@ -4,6 +4,8 @@
 // memory (16-bit values are widened on the way), so that memory sets the pace. Queries, scores and outputs are
 // row-major here.
 
+#include <hwy/cache_control.h>
+
 #include "cpu/micro_transpose-inl.h"
 #include "cpu/simd_rows-inl.h"
 
@@ -50,6 +52,21 @@ HWY_INLINE void store_lane_sums(Vec<double> (&x)[4], double* to) {
   }
 }
 
+// Rows that are read soon, asked for a few at a time while others are worked on: no stream of its own can keep as many
+// lines of memory under way.
+struct Ahead {
+  const void* data;  // null: nothing
+  tw_i64 row_bytes;  // from row to row
+  tw_i64 bytes;      // of a row
+};
+
+HWY_INLINE void fetch_ahead(const Ahead& ahead, tw_i64 row) {
+  constexpr tw_i64 line = 64;
+  if (ahead.data == nullptr) return;
+  const char* const from = static_cast<const char*>(ahead.data) + row * ahead.row_bytes;
+  for (tw_i64 at = 0; at < ahead.bytes; at += line) hwy::Prefetch(from + at);
+}
+
 // s[q][r] = dot of query q and key r, for Q queries and 4 keys. depth is a multiple of L; rows[r] are the keys.
 template <int Q, class Stored, class T>
 HWY_INLINE void dots_tile(const Stored* const (&rows)[dot_keys], const T* HWY_RESTRICT q, tw_i64 q_row, tw_i64 depth,
@@ -79,8 +96,9 @@ HWY_INLINE void dots_tile(const Stored* const (&rows)[dot_keys], const T* HWY_RE
 // Scores of keys [0, keys) against `queries` rows. s: [queries, s_row], room for a multiple of 4 keys.
 template <class Stored, class T>
 HWY_NOINLINE void dots_block(const Stored* k, tw_i64 k_row, tw_i64 keys, const T* q, tw_i64 q_row, tw_i64 queries,
-                             tw_i64 depth, T* s, tw_i64 s_row) {
+                             tw_i64 depth, T* s, tw_i64 s_row, const Ahead& ahead) {
   for (tw_i64 key = 0; key < keys; key += dot_keys) {
+    for (tw_i64 r = key; r < core::min_i64(key + dot_keys, keys); ++r) fetch_ahead(ahead, r);
     const auto row = [&](tw_i64 r) { return k + core::min_i64(key + r, keys - 1) * k_row; };  // never past the end
     const Stored* const rows[dot_keys] = {row(0), row(1), row(2), row(3)};
     tw_i64 i = 0;
@@ -95,7 +113,8 @@ HWY_NOINLINE void dots_block(const Stored* k, tw_i64 k_row, tw_i64 keys, const T
 // `total`, l[i] += sum of p[i]: in the same order as O, so that equal values give exactly themselves.
 template <int Q, int C, bool total, class Stored, class T>
 HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 keys, const T* HWY_RESTRICT p,
-                            tw_i64 p_row, const T* alpha, T* HWY_RESTRICT o, tw_i64 o_row, T* HWY_RESTRICT l) {
+                            tw_i64 p_row, const T* alpha, T* HWY_RESTRICT o, tw_i64 o_row, T* HWY_RESTRICT l,
+                            const Ahead& ahead) {
   const Tag<T> d;
   Vec<T> sum[Q][C];
   TW_UNROLL
@@ -107,6 +126,7 @@ HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 k
   TW_UNROLL
   for (int i = 0; i < Q; ++i) weights[i] = hn::Zero(d);
   for (tw_i64 key = 0; key < keys; ++key) {
+    fetch_ahead(ahead, key);
     Vec<T> value[C];
     TW_UNROLL
     for (int c = 0; c < C; ++c) value[c] = load_wide(v + key * v_row + c * lanes<T>);
@@ -131,33 +151,37 @@ HWY_INLINE void values_tile(const Stored* HWY_RESTRICT v, tw_i64 v_row, tw_i64 k
 
 template <int C, bool total, class Stored, class T>
 HWY_INLINE void values_columns(const Stored* v, tw_i64 v_row, tw_i64 keys, const T* p, tw_i64 p_row, tw_i64 queries,
-                               const T* alpha, T* o, tw_i64 o_row, T* l) {
+                               const T* alpha, T* o, tw_i64 o_row, T* l, Ahead ahead) {
   tw_i64 i = 0;
   for (; i + dot_queries <= queries; i += dot_queries) {
-    values_tile<dot_queries, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i);
+    values_tile<dot_queries, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i,
+                                       ahead);
+    ahead.data = nullptr;
   }
   for (; i < queries; ++i) {
-    values_tile<1, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i);
+    values_tile<1, C, total>(v, v_row, keys, p + i * p_row, p_row, alpha + i, o + i * o_row, o_row, l + i, ahead);
+    ahead.data = nullptr;
   }
 }
 
 // The same for all queries and columns, with l; columns is a multiple of L, at least L.
 template <class Stored, class T>
 HWY_NOINLINE void values_block(const Stored* v, tw_i64 v_row, tw_i64 keys, tw_i64 columns, const T* p, tw_i64 p_row,
-                               tw_i64 queries, const T* alpha, T* o, tw_i64 o_row, T* l) {
+                               tw_i64 queries, const T* alpha, T* o, tw_i64 o_row, T* l, const Ahead& ahead) {
+  constexpr Ahead nothing{};
   tw_i64 c = 0;
   if (columns < 4 * lanes<T>) {
-    values_columns<1, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l);
+    values_columns<1, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l, ahead);
     c = lanes<T>;
   } else {
-    values_columns<4, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l);
+    values_columns<4, true>(v, v_row, keys, p, p_row, queries, alpha, o, o_row, l, ahead);
     c = 4 * lanes<T>;
   }
   for (; c + 4 * lanes<T> <= columns; c += 4 * lanes<T>) {
-    values_columns<4, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l);
+    values_columns<4, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l, nothing);
   }
   for (; c < columns; c += lanes<T>) {
-    values_columns<1, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l);
+    values_columns<1, false>(v + c, v_row, keys, p, p_row, queries, alpha, o + c, o_row, l, nothing);
   }
 }
 

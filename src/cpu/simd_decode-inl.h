@@ -132,15 +132,23 @@ HWY_NOINLINE void softmax_row(const Units<T>& units, T block_max, tw_i64 r, core
   scratch.alpha[r] = hn::GetLane(grown.alpha);
 }
 
+// V of this block while its scores are computed, K of the next while its values are summed.
+struct Soon {
+  Ahead v;
+  Ahead next_k;
+};
+
 // The group against keys [keys.begin, keys.end) of the block that begins at `begin`; K and V are Stored in memory.
 template <class Stored, class T>
 void attend_rows(const DecodeCall<T>& call, const RowGroup& group, Care care, tw_i64 begin, core::Range keys,
-                 const Stored* k, tw_i64 k_row, const Stored* v, tw_i64 v_row, const DecodeScratch<T>& scratch) {
+                 const Stored* k, tw_i64 k_row, const Stored* v, tw_i64 v_row, const Soon& soon,
+                 const DecodeScratch<T>& scratch) {
   const DecodeLayout<T>& layout = call.layout;
   const tw_i64 rows = group.rows.end - group.rows.begin;
   const tw_i64 count = keys.end - keys.begin;
   const core::Range whole{keys.begin, whole_vectors<T>(keys.end)};
-  dots_block(k, k_row, count, scratch.q, layout.depth, rows, layout.depth, scratch.s + keys.begin, decode_block);
+  dots_block(k, k_row, count, scratch.q, layout.depth, rows, layout.depth, scratch.s + keys.begin, decode_block,
+             soon.v);
   for (tw_i64 r = 0; r < rows; ++r) {
     const tw_i64 row = group.rows.begin + r;
     const Units<T> units = units_of<T>(call, group.head(row), care);
@@ -149,7 +157,7 @@ void attend_rows(const DecodeCall<T>& call, const RowGroup& group, Care care, tw
   }
   if (care == Care::fast) {
     values_block(v, v_row, count, layout.columns, scratch.s + keys.begin, decode_block, rows, scratch.alpha, scratch.o,
-                 layout.columns, scratch.l);
+                 layout.columns, scratch.l, soon.next_k);
     return;
   }
   for (tw_i64 r = 0; r < rows; ++r) {
@@ -159,10 +167,11 @@ void attend_rows(const DecodeCall<T>& call, const RowGroup& group, Care care, tw
   }
 }
 
-// K and V of a block where they are, or copied: widened, gathered, padded with zeros to whole vectors.
+// K and V of a block where they are, or copied: widened, gathered, padded with zeros to whole vectors. There are
+// `following` keys behind the block.
 template <class Stored, class T>
 void attend_block_of(const DecodeCall<T>& call, const RowGroup& group, Care care, tw_i64 begin, core::Range keys,
-                     const DecodeScratch<T>& scratch) {
+                     tw_i64 following, const DecodeScratch<T>& scratch) {
   const Problem& p = call.p;
   const DecodeLayout<T>& layout = call.layout;
   const tw_i64 first = group.sequence.k_start + begin + keys.begin;
@@ -172,6 +181,13 @@ void attend_block_of(const DecodeCall<T>& call, const RowGroup& group, Care care
   };
   const Rectangle k = rows_from(call.buffers.k, call.k);
   const Rectangle v = rows_from(call.buffers.v, call.v);
+  const auto rows_of = [](Rectangle from, tw_i64 first_row, tw_i64 columns) {
+    constexpr auto bytes = static_cast<tw_i64>(sizeof(Stored));
+    return Ahead{static_cast<const char*>(from.data) + first_row * from.row * bytes, from.row * bytes, columns * bytes};
+  };
+  Soon soon{};
+  if (v.column == 1 && !layout.copy_v) soon.v = rows_of(v, 0, p.v_dim);
+  if (k.column == 1 && following >= decode_block) soon.next_k = rows_of(k, keys.end - keys.begin, p.head_dim);
   const auto copy = [&](Rectangle from, tw_i64 columns, tw_i64 padded, T* to) {
     load_rows(from, keys.end - keys.begin, columns, to, padded);
     for (tw_i64 r = 0; padded > columns && r < keys.end - keys.begin; ++r) {
@@ -183,11 +199,11 @@ void attend_block_of(const DecodeCall<T>& call, const RowGroup& group, Care care
   if constexpr (std::is_same_v<Stored, T>) {
     attend_rows(call, group, care, begin, keys, layout.copy_k ? scratch.k : elements<T>(k),
                 layout.copy_k ? layout.depth : k.row, layout.copy_v ? scratch.v : elements<T>(v),
-                layout.copy_v ? layout.columns : v.row, scratch);
+                layout.copy_v ? layout.columns : v.row, soon, scratch);
   } else if (layout.copy_k) {
-    attend_rows(call, group, care, begin, keys, scratch.k, layout.depth, scratch.v, layout.columns, scratch);
+    attend_rows(call, group, care, begin, keys, scratch.k, layout.depth, scratch.v, layout.columns, soon, scratch);
   } else {
-    attend_rows(call, group, care, begin, keys, elements<Stored>(k), k.row, elements<Stored>(v), v.row, scratch);
+    attend_rows(call, group, care, begin, keys, elements<Stored>(k), k.row, elements<Stored>(v), v.row, soon, scratch);
   }
 }
 
@@ -207,13 +223,13 @@ void attend_chunk(const DecodeCall<T>& call, const RowGroup& group, Care care, c
     const tw_i64 end = core::min_i64(begin + decode_block, keys.end);
     const core::Range part{(at - begin) / key_places<T> * key_places<T>, end - begin};
     if constexpr (sizeof(T) == 8) {
-      attend_block_of<double>(call, group, care, begin, part, scratch);
+      attend_block_of<double>(call, group, care, begin, part, keys.end - end, scratch);
     } else if (call.p.dtype == DType::float16) {
-      attend_block_of<Float16>(call, group, care, begin, part, scratch);
+      attend_block_of<Float16>(call, group, care, begin, part, keys.end - end, scratch);
     } else if (call.p.dtype == DType::bfloat16) {
-      attend_block_of<BFloat16>(call, group, care, begin, part, scratch);
+      attend_block_of<BFloat16>(call, group, care, begin, part, keys.end - end, scratch);
     } else {
-      attend_block_of<float>(call, group, care, begin, part, scratch);
+      attend_block_of<float>(call, group, care, begin, part, keys.end - end, scratch);
     }
     at = end;
   }
