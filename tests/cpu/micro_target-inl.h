@@ -2,6 +2,7 @@
 
 // Functions<T> for the instruction set of this translation unit.
 
+#include "cpu/micro_dots-inl.h"
 #include "cpu/micro_softmax-inl.h"
 #include "cpu/micro_target.hpp"
 #include "cpu/micro_transpose-inl.h"
@@ -71,6 +72,26 @@ void load(const void* from, DType dtype, std::int64_t row, std::int64_t column, 
 }
 
 template <class T>
+void dots(const T* k, std::int64_t k_row, std::int64_t keys, const T* q, std::int64_t queries, std::int64_t depth, T* s,
+          std::int64_t s_row) {
+  dots_block(k, k_row, keys, q, depth, queries, depth, s, s_row, Ahead{});
+}
+
+// `v` itself is fetched ahead: that must change nothing.
+template <class T>
+void values(const T* v, std::int64_t v_row, std::int64_t keys, std::int64_t columns, const T* p, std::int64_t p_row,
+            std::int64_t queries, const T* alpha, T* o, T* l) {
+  const Ahead ahead{v, v_row * static_cast<tw_i64>(sizeof(T)), columns * static_cast<tw_i64>(sizeof(T))};
+  values_block(v, v_row, keys, columns, p, p_row, queries, alpha, o, columns, l, ahead);
+}
+
+template <class T>
+void values_selected(const T* v, std::int64_t v_row, std::int64_t keys, std::int64_t columns, const T* p, const T* seen,
+                     T alpha, T* o, T* l) {
+  values_by_selection(v, v_row, keys, columns, p, seen, alpha, o, l);
+}
+
+template <class T>
 void store(const T* from, std::int64_t columns, void* to, DType dtype, std::int64_t step) {
   store_row(from, columns, Target{to, dtype, 0, step}, 0);
 }
@@ -92,6 +113,9 @@ constexpr Functions<T> functions() {
           simd::to_lanes<T>,
           simd::to_rows<T>,
           simd::load<T>,
+          simd::dots<T>,
+          simd::values<T>,
+          simd::values_selected<T>,
           simd::store<T>};
 }
 

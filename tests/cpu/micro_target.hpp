@@ -36,6 +36,13 @@ struct Functions {
   void (*lanes_to_rows)(const T* from, std::int64_t columns, T* to, std::int64_t stride);
   void (*load_rows)(const void* from, DType dtype, std::int64_t row, std::int64_t column, std::int64_t rows,
                     std::int64_t columns, T* to, std::int64_t to_row);
+  // Of few queries: everything is row-major, K and V in compute type.
+  void (*dots)(const T* k, std::int64_t k_row, std::int64_t keys, const T* q, std::int64_t queries, std::int64_t depth,
+               T* s, std::int64_t s_row);
+  void (*values)(const T* v, std::int64_t v_row, std::int64_t keys, std::int64_t columns, const T* p,
+                 std::int64_t p_row, std::int64_t queries, const T* alpha, T* o, T* l);
+  void (*values_by_selection)(const T* v, std::int64_t v_row, std::int64_t keys, std::int64_t columns, const T* p,
+                              const T* seen, T alpha, T* o, T* l);
   void (*store_row)(const T* from, std::int64_t columns, void* to, DType dtype, std::int64_t step);
 };
 
