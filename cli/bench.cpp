@@ -20,7 +20,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* bench_examples = R"(Examples:
   tilewise bench --grid founding
   tilewise bench --grid long --kernel cpu.scalar --kernel ladder --json long.json
   tilewise bench --grid my_problems.json --threads 2
@@ -293,7 +293,7 @@ int run(const BenchFlags& flags) {
 Subcommand add_bench(CLI::App& parent) {
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* app = parent.add_subcommand("bench", "time kernels on a grid of problems");
-  app->footer(footer);
+  app->footer(bench_examples);
   app->add_option("--grid", flags->grid, "a grid's name, or a .json file")->type_name("NAME")->required();
   app->add_option("--grid-dir", flags->folder, "look for named grids here")->type_name("FOLDER");
   app->add_option("--kernel", flags->kernels, "only kernels whose names start so; may be repeated")

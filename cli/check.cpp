@@ -19,7 +19,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* check_examples = R"(Examples:
   tilewise check --quick
   tilewise check --kernel cpu.scalar --family band
   tilewise check --json check.json
@@ -170,7 +170,7 @@ int run(const CheckFlags& flags) {
 Subcommand add_check(CLI::App& parent) {
   const auto flags = std::make_shared<CheckFlags>();
   CLI::App* app = parent.add_subcommand("check", "prove every kernel against the float64 oracle");
-  app->footer(footer);
+  app->footer(check_examples);
   app->add_option("--device", flags->device, "cpu (default), cuda or metal")->type_name("D");
   app->add_option("--kernel", flags->kernel, "this kernel, or those whose names start so")->type_name("NAME");
   app->add_option("--family", flags->family, "cases of this family only: tails, band, lengths, ...")->type_name("F");

@@ -13,7 +13,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* explain_examples = R"(Examples:
   tilewise explain --q-shape 1,32,4096,128 --kv-shape 1,8,4096,128 --dtype bfloat16 --causal
   tilewise explain --input in.safetensors --causal --json
       the call that `tilewise run` would make with the same options
@@ -147,7 +147,7 @@ int run(const ExplainFlags& flags) {
 Subcommand add_explain(CLI::App& parent) {
   const auto flags = std::make_shared<ExplainFlags>();
   CLI::App* app = parent.add_subcommand("explain", "show which kernel a problem gets and why, and how much work it is");
-  app->footer(footer);
+  app->footer(explain_examples);
   app->add_flag("--json", flags->json, "print JSON");
   const char* shapes = "Shapes instead of tensors";
   app->add_option("--q-shape", flags->q_shape, "shape of q")->type_name("B,H,S,D")->group(shapes);

@@ -91,11 +91,9 @@ GridProblem problem_of(const Json& fields, const std::string& name, bool backwar
       problem.dtype = parse_dtype(source + ": dtype", read.string(field, value));
     else if (field == "pass")
       problem.backward = read.string(field, value) == "backward";
-    else if (field == "causal" && read.boolean(field, value))
-      problem.right = 0;
-    else if (field == "causal")
-      continue;
-    else if (field == "window")
+    else if (field == "causal") {
+      if (read.boolean(field, value)) problem.right = 0;
+    } else if (field == "window")
       problem.left = size() - 1, problem.right = 0;
     else if (field == "left")
       problem.left = read.integer(field, value, any);
@@ -143,7 +141,8 @@ std::string value_name(const std::string& field, const Json& value) {
 }
 
 // Replaces the first list by each of its values in turn, and goes on with the lists after it.
-void expand(Json entry, std::string name, bool backward, const std::string& source, std::vector<GridProblem>& out) {
+void expand(Json entry, const std::string& name, bool backward, const std::string& source,
+            std::vector<GridProblem>& out) {
   for (auto& [field, value] : entry.items()) {
     if (!value.is_array()) continue;
     const Json values = value;

@@ -13,7 +13,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* info_examples = R"(Examples:
   tilewise info
   tilewise info --json
 
@@ -194,7 +194,7 @@ int run(bool as_json) {
 Subcommand add_info(CLI::App& parent) {
   const auto json = std::make_shared<bool>(false);
   CLI::App* app = parent.add_subcommand("info", "show the machine, the build and what each kernel supports");
-  app->footer(footer);
+  app->footer(info_examples);
   app->add_flag("--json", *json, "print JSON");
   return {app, [json] { return run(*json); }};
 }

@@ -17,7 +17,7 @@
 namespace tilewise::cli {
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* run_examples = R"(Examples:
   tilewise run --input in.safetensors --output out.safetensors --causal
       reads q, k, v and whatever there is of mask, bias, sinks, alibi_slopes, q_lengths, kv_lengths, cu_q, cu_k
       and block_table; writes o and lse
@@ -180,7 +180,7 @@ int run(const RunFlags& flags) {
 Subcommand add_run(CLI::App& parent) {
   const auto flags = std::make_shared<RunFlags>();
   CLI::App* app = parent.add_subcommand("run", "compute attention on tensors from files");
-  app->footer(footer);
+  app->footer(run_examples);
   add_input_flags(*app, flags->inputs);
   const char* results = "Results";
   app->add_option("--output", flags->output, "safetensors file for o and lse")->type_name("FILE")->group(results);

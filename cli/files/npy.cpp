@@ -14,18 +14,18 @@ namespace {
 constexpr std::string_view magic{"\x93NUMPY", 6};
 constexpr std::string_view supported = "<f8, <f4, <f2, <i8, <i4 or |b1";
 // The dict of a plain array takes some hundred bytes, padding some dozens.
-constexpr std::uint64_t longest_header = 65536;
+constexpr std::uint64_t longest_npy_header = 65536;
 
-struct Code {
+struct NpyType {
   std::string_view descr;
   DType dtype;
 };
-constexpr std::array<Code, 6> codes{{{"<f8", DType::float64},
-                                     {"<f4", DType::float32},
-                                     {"<f2", DType::float16},
-                                     {"<i8", DType::int64},
-                                     {"<i4", DType::int32},
-                                     {"|b1", DType::boolean}}};
+constexpr std::array<NpyType, 6> npy_types{{{"<f8", DType::float64},
+                                            {"<f4", DType::float32},
+                                            {"<f2", DType::float16},
+                                            {"<i8", DType::int64},
+                                            {"<i4", DType::int32},
+                                            {"|b1", DType::boolean}}};
 
 // The header is a Python dict of three known keys; this reads that and nothing more of Python.
 class DictReader {
@@ -109,8 +109,8 @@ class DictReader {
     }
     const std::string_view text = string();
     if (text == "b1") return DType::boolean;
-    for (const Code& code : codes) {
-      if (text == code.descr) return code.dtype;
+    for (const NpyType& type : npy_types) {
+      if (text == type.descr) return type.dtype;
     }
     if (text.starts_with('>')) {
       source_.fail(fmt::format("dtype {} is big-endian; expected {}", in_quotes(text), supported));
@@ -182,8 +182,8 @@ NpyHeader parse_npy_header(const ByteSource& source) {
   if (length > source.size() - prefix) {
     source.fail(fmt::format("promises a header of {} bytes, but {} follow", length, source.size() - prefix));
   }
-  if (length > longest_header) {
-    source.fail(fmt::format("a .npy header of {} bytes; expected at most {}", length, longest_header));
+  if (length > longest_npy_header) {
+    source.fail(fmt::format("a .npy header of {} bytes; expected at most {}", length, longest_npy_header));
   }
   std::string text(length, ' ');
   source.read(prefix, std::as_writable_bytes(std::span(text)));
@@ -216,8 +216,8 @@ verify::Tensor read_npy(const ByteSource& source) {
 
 std::string npy_header(const std::string& file, DType dtype, std::span<const std::int64_t> shape) {
   std::string_view descr;
-  for (const Code& code : codes) {
-    if (code.dtype == dtype) descr = code.descr;
+  for (const NpyType& type : npy_types) {
+    if (type.dtype == dtype) descr = type.descr;
   }
   if (descr.empty()) throw FileError(file + ": bfloat16 has no .npy form; use safetensors");
   std::string sizes;

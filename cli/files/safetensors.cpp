@@ -14,25 +14,25 @@ namespace tilewise::files {
 namespace {
 
 // The format allows 100 MB; headers of the largest models take about 1 MB.
-constexpr std::uint64_t longest_header = std::uint64_t{16} << 20;
+constexpr std::uint64_t longest_safetensors_header = std::uint64_t{16} << 20;
 constexpr std::size_t highest_rank = 64;
 constexpr std::string_view metadata_key = "__metadata__";
 
-struct Code {
+struct SafetensorsType {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<Code, 7> codes{{{"F64", DType::float64},
-                                     {"F32", DType::float32},
-                                     {"F16", DType::float16},
-                                     {"BF16", DType::bfloat16},
-                                     {"BOOL", DType::boolean},
-                                     {"I32", DType::int32},
-                                     {"I64", DType::int64}}};
+constexpr std::array<SafetensorsType, 7> safetensors_types{{{"F64", DType::float64},
+                                                            {"F32", DType::float32},
+                                                            {"F16", DType::float16},
+                                                            {"BF16", DType::bfloat16},
+                                                            {"BOOL", DType::boolean},
+                                                            {"I32", DType::int32},
+                                                            {"I64", DType::int64}}};
 
 std::optional<DType> dtype_of(std::string_view name) {
-  for (const Code& code : codes) {
-    if (name == code.name) return code.dtype;
+  for (const SafetensorsType& type : safetensors_types) {
+    if (name == type.name) return type.dtype;
   }
   return {};
 }
@@ -254,8 +254,8 @@ Safetensors::Safetensors(const ByteSource& source) : source_(source) {
     source.fail(fmt::format("promises a header of {} bytes, but {} follow: not a safetensors file, or a truncated one",
                             length, source.size() - start.size()));
   }
-  if (length > longest_header) {
-    source.fail(fmt::format("a header of {} bytes; expected at most {}", length, longest_header));
+  if (length > longest_safetensors_header) {
+    source.fail(fmt::format("a header of {} bytes; expected at most {}", length, longest_safetensors_header));
   }
   std::string text(length, ' ');
   source.read(start.size(), std::as_writable_bytes(std::span(text)));
@@ -295,8 +295,9 @@ std::string safetensors_header(std::vector<NamedTensor>& tensors) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::uint64_t at = 0;
   for (const NamedTensor& named : tensors) {
-    const auto code = std::find_if(codes.begin(), codes.end(),
-                                   [&](const Code& candidate) { return candidate.dtype == named.tensor->dtype(); });
+    const auto code =
+        std::find_if(safetensors_types.begin(), safetensors_types.end(),
+                     [&](const SafetensorsType& candidate) { return candidate.dtype == named.tensor->dtype(); });
     const std::uint64_t end = at + named.tensor->storage().size();
     header[named.name] = {{"dtype", code->name}, {"shape", named.tensor->shape()}, {"data_offsets", {at, end}}};
     at = end;

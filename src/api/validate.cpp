@@ -1,6 +1,7 @@
 #include "api/validate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 #include <cstddef>
@@ -88,7 +89,9 @@ class Reader {
     if (reinterpret_cast<std::uintptr_t>(view.data) % size != 0) {
       refuse(name, "data is not aligned to its elements of " + std::to_string(size) + " bytes");
     }
-    return {view.dtype, view.rank, view.shape, view.strides, alignment_of(view.data)};
+    // Without elements strides may be anything, and kernels step over the rows all the same: that must not overflow.
+    const std::array<int64_t, max_rank> strides = elements == 0 ? std::array<int64_t, max_rank>{} : view.strides;
+    return {view.dtype, view.rank, view.shape, strides, alignment_of(view.data)};
   }
 
   TensorSpec tensor_of_rank(const char* name, const ConstTensorView& view, int rank) {
@@ -284,7 +287,7 @@ class Reader {
                          " ([B, Hq, Sq, Sk], right-aligned, each dimension 1 or equal)");
       }
       spec.shape[at(d)] = size;
-      spec.strides[at(d)] = size == 1 || source < 0 ? 0 : view.strides[at(source)];
+      spec.strides[at(d)] = size == 1 || source < 0 ? 0 : given.strides[at(source)];
     }
     return spec;
   }
@@ -314,7 +317,7 @@ class Reader {
         expect_shape("alibi_slopes", slopes, {p().q_heads}, "[Hq]");
         p().alibi_slopes.rank = 2;
         p().alibi_slopes.shape = {p().batch, p().q_heads};
-        p().alibi_slopes.strides = {0, slopes.strides[0]};
+        p().alibi_slopes.strides = {0, p().alibi_slopes.strides[0]};
       } else {
         expect_shape("alibi_slopes", slopes, {p().batch, p().q_heads}, "[B, Hq]");
       }

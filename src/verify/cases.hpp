@@ -3,6 +3,7 @@
 // The conformance cases, one file a family or two. A case is a function on a Trial; it runs once per kernel and dtype.
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ inline const std::vector<DType> every_float{DType::float64, DType::float32, DTyp
 inline const std::vector<DType> wide_floats{DType::float64, DType::float32};
 inline const std::vector<DType> narrow_floats{DType::float16, DType::bfloat16};
 inline const std::vector<DType> only_float32{DType::float32};
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Collects the cases of one family.
 class Family {

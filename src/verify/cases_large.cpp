@@ -2,14 +2,11 @@
 #include <sys/mman.h>
 
 #include <cmath>
-#include <limits>
 
 #include "verify/cases.hpp"
 
 namespace tilewise::verify {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Address space without memory behind it: only the pages that are touched cost anything.
 class SparseMemory {
@@ -102,6 +99,16 @@ void add_size_cases(std::vector<Case>& cases) {
                    t.check(call);
                  });
     }
+  }
+  // Found by fuzzing: kernels step over rows that have no elements, and the offsets overflowed.
+  for (const std::int64_t sq : {1, 40}) {
+    family.add("strides of 2^62 where there are no elements, Sq=" + std::to_string(sq), [sq](Trial& t) {
+      Call call = t.call({.b = 3, .hq = 4, .hkv = 4, .sq = sq, .sk = 513, .d = 0}, Layout::contiguous);
+      for (Tensor* tensor : {&call.q, &call.k, &call.v, &call.o}) {
+        *tensor = Tensor(t.dtype(), tensor->shape(), {two_to(62), two_to(62), two_to(62), two_to(62)}, 0, 0);
+      }
+      t.check(call);
+    });
   }
   family.add("Sk=0 with Hkv=0 and Hq=0", [](Trial& t) {
     Call call = t.call({.b = 2, .hq = 0, .hkv = 3, .sq = 4, .sk = 5, .d = 8}, Layout::contiguous);

@@ -52,8 +52,12 @@ void add_gqa_cases(std::vector<Case>& cases) {
   }
   family.add("B91 a distinct constant value per KV head", [](Trial& t) {
     Call call = t.call({.hq = 8, .hkv = 2, .sq = 3, .sk = 40, .d = 16});
-    fill(call.k, [](std::int64_t flat) { return 1.0 + static_cast<double>(flat / (40 * 16)); });
-    fill(call.v, [](std::int64_t flat) { return 1.0 + static_cast<double>(flat / (40 * 16)); });
+    const auto number_of_head = [](std::int64_t flat) {
+      const std::int64_t head = flat / (40 * 16);
+      return static_cast<double>(head + 1);
+    };
+    fill(call.k, number_of_head);
+    fill(call.v, number_of_head);
     const Outputs outputs = t.check(call);
     t.expect_near(
         outputs.o, [](std::int64_t flat) { return flat / (3 * 16) < 4 ? 1.0 : 2.0; }, 4 * t.eps(),

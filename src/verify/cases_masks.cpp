@@ -7,8 +7,6 @@
 namespace tilewise::verify {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // Every way to broadcast to [B, Hq, Sq, Sk] at ranks 1 to 4.
 std::vector<std::vector<std::int64_t>> broadcast_shapes(const Shape& shape) {
   const std::int64_t full[] = {shape.b, shape.hq, shape.sq, shape.sk};
@@ -16,6 +14,7 @@ std::vector<std::vector<std::int64_t>> broadcast_shapes(const Shape& shape) {
   for (unsigned rank = 1; rank <= 4; ++rank) {
     for (unsigned whole = 0; whole < (1U << rank); ++whole) {
       std::vector<std::int64_t> one;
+      one.reserve(rank);
       for (unsigned d = 0; d < rank; ++d) one.push_back((whole >> d & 1U) != 0 ? full[4 - rank + d] : 1);
       shapes.push_back(one);
     }

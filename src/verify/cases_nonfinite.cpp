@@ -8,7 +8,6 @@
 namespace tilewise::verify {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 const double nan_value = std::numeric_limits<double>::quiet_NaN();
 
 using Sees = std::function<bool(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j)>;

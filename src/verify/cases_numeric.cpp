@@ -169,7 +169,10 @@ void add_numeric_cases(std::vector<Case>& cases) {
         fill_constant(call.v, 4);
         const Outputs outputs = t.run(call);
         t.expect_near(outputs.o, [](std::int64_t) { return 4.0; }, t.dtype() == DType::float32 ? 4 * t.eps() : 0, "o");
-        fill(call.v, [](std::int64_t flat) { return 4.0 * static_cast<double>(flat / 8) / 40000; });
+        fill(call.v, [](std::int64_t flat) {
+          const std::int64_t key = flat / 8;
+          return 4.0 * static_cast<double>(key) / 40000;
+        });
         if (t.dtype() != DType::float32) {
           t.check(call);
           return;

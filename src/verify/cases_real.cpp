@@ -1,13 +1,11 @@
 // The shapes of the ONNX Attention node tests and of real models, scaled down.
 #include <cmath>
-#include <limits>
 
 #include "verify/cases.hpp"
 
 namespace tilewise::verify {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 const std::vector<DType> onnx_dtypes{DType::float32, DType::float16};
 
 // Q, K, V drawn in this order from one generator, as those tests do; masks follow. `gain` sharpens the softmax, which

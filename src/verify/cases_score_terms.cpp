@@ -1,13 +1,10 @@
 // Sinks, ALiBi, softcap and dropout.
 #include <cmath>
-#include <limits>
 
 #include "verify/cases.hpp"
 
 namespace tilewise::verify {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor floats(const std::vector<double>& values) { return vector_of(DType::float32, values); }
 

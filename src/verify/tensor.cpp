@@ -51,8 +51,8 @@ double decode(const SmallFormat& format, std::uint16_t bits) {
     magnitude = std::ldexp(mantissa, format.min_exponent - format.mantissa_bits);
   } else {
     // Built from its bits: this is the oracle's innermost load.
-    const auto double_field = static_cast<std::uint64_t>(field - 1 + format.min_exponent + 1023);
-    magnitude = std::bit_cast<double>((double_field << 52) |
+    const int double_field = field - 1 + format.min_exponent + 1023;
+    magnitude = std::bit_cast<double>((static_cast<std::uint64_t>(double_field) << 52) |
                                       (static_cast<std::uint64_t>(mantissa) << (52 - format.mantissa_bits)));
   }
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;

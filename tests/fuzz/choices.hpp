@@ -42,6 +42,7 @@ class Choices {
     constexpr std::array<std::int64_t, 10> extremes{most,      least,     most - 1,   least + 1, most / 2,
                                                     least / 2, 1LL << 31, -1LL << 31, 1LL << 32, -1LL << 32};
     switch (below(8)) {
+      case 5: return static_cast<std::int16_t>(word(2));
       case 6: return pick(extremes);
       case 7: return static_cast<std::int64_t>(word(8));
       default: return static_cast<std::int8_t>(byte());

@@ -134,6 +134,15 @@ std::int64_t any_size(Choices& choices) {
   return choices.pick(sizes);
 }
 
+// So many keys that kernels for few queries share them out and merge partial results (from 512 keys on).
+void few_queries_over_many_keys(Choices& choices, Dimensions& d) {
+  constexpr std::array<std::int64_t, 8> keys{513, 700, 1024, 1025, 1537, 2048, 2049, 3000};
+  d.kv_rows = choices.pick(keys);
+  d.q_rows = std::min<std::int64_t>(d.q_rows, 1 + choices.below(5));
+  d.head_dim = std::min<std::int64_t>(d.head_dim, 1 + choices.below(24));
+  d.v_dim = std::min<std::int64_t>(d.v_dim, 1 + choices.below(24));
+}
+
 Dimensions dimensions(Choices& choices) {
   Dimensions d;
   d.kv_heads = choices.pick(std::array<std::int64_t, 8>{1, 1, 1, 2, 2, 3, 4, 1});
@@ -149,6 +158,7 @@ Dimensions dimensions(Choices& choices) {
   d.kv_rows = any_size(choices);
   d.head_dim = any_size(choices);
   d.v_dim = choices.one_in(3) ? any_size(choices) : d.head_dim;
+  if (choices.one_in(6)) few_queries_over_many_keys(choices, d);
   const std::int64_t layout = choices.below(8);
   d.packed = layout == 5 || layout == 7;
   d.paged = layout == 6 || layout == 7;
@@ -174,13 +184,16 @@ Tensor integers(Choices& choices, const std::vector<std::int64_t>& values) {
   return tensor;
 }
 
+// From 0 to `whole`, both included.
+std::int64_t part_of(Choices& choices, std::int64_t whole) { return choices.below(256) * whole / 255; }
+
 // Offsets of `sequences` packed sequences in at most `rows` rows.
 std::vector<std::int64_t> offsets(Choices& choices, std::int64_t sequences, std::int64_t rows) {
   std::vector<std::int64_t> result{0};
   for (std::int64_t n = 0; n < sequences; ++n) {
     const std::int64_t left = rows - result.back();
     const bool rest = n + 1 == sequences && !choices.one_in(4);
-    result.push_back(result.back() + (rest ? left : choices.below(std::min<std::int64_t>(left, 255) + 1)));
+    result.push_back(result.back() + (rest ? left : part_of(choices, left)));
   }
   return result;
 }
@@ -191,7 +204,7 @@ std::vector<std::int64_t> lengths(Choices& choices, std::int64_t sequences, cons
   std::vector<std::int64_t> result;
   for (std::int64_t b = 0; b < sequences; ++b) {
     const std::int64_t most = limit(b);
-    const std::int64_t cut = choices.one_in(3) ? 0 : choices.below(std::min<std::int64_t>(most, 255) + 1);
+    const std::int64_t cut = choices.one_in(3) ? 0 : part_of(choices, most);
     result.push_back(most - cut);
   }
   return result;
