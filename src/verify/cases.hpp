@@ -19,7 +19,8 @@ struct Case {
   std::string name;
   std::vector<DType> dtypes;
   Body body;
-  bool slow = false;  // more than about 100 ms on a scalar kernel
+  bool slow = false;     // more than about 100 ms on a scalar kernel
+  bool similar = false;  // differs from other cases of its family in sizes or values alone
 };
 
 inline const std::vector<DType> every_float{DType::float64, DType::float32, DType::float16, DType::bfloat16};
@@ -34,8 +35,10 @@ class Family {
  public:
   Family(std::vector<Case>& cases, std::string name) : cases_(cases), name_(std::move(name)) {}
 
-  void add(std::string name, Body body, const std::vector<DType>& dtypes = every_float, bool slow = false) {
+  // The case can be marked as similar to others until the next one is added.
+  Case& add(std::string name, Body body, const std::vector<DType>& dtypes = every_float, bool slow = false) {
     cases_.push_back({name_, std::move(name), dtypes, std::move(body), slow});
+    return cases_.back();
   }
   void add_slow(std::string name, Body body, const std::vector<DType>& dtypes = every_float) {
     add(std::move(name), std::move(body), dtypes, true);

@@ -279,11 +279,12 @@ void add_isolation_cases(std::vector<Case>& cases) {
          {std::pair<const char*, double>{"NaN", nan_value}, {"inf", infinity}, {"-inf", -infinity}, {"1e38", 1e38}}) {
       for (const auto& [where, in_keys, in_values] :
            {std::tuple{"keys", true, false}, std::tuple{"values", false, true}, std::tuple{"both", true, true}}) {
-        family.add(std::string(what) + " in " + where + " hidden by " + hiding.name,
-                   [&hiding, value = value, in_keys = in_keys, in_values = in_values](Trial& t) {
-                     never_leaks(t, hiding, std::isfinite(value) ? std::min(value, t.largest()) : value, in_keys,
-                                 in_values);
-                   });
+        Case& added = family.add(std::string(what) + " in " + where + " hidden by " + hiding.name,
+                                 [&hiding, value = value, in_keys = in_keys, in_values = in_values](Trial& t) {
+                                   never_leaks(t, hiding, std::isfinite(value) ? std::min(value, t.largest()) : value,
+                                               in_keys, in_values);
+                                 });
+        added.similar = !std::isnan(value) && !(in_keys && in_values);
       }
     }
   }
@@ -308,10 +309,11 @@ void add_isolation_cases(std::vector<Case>& cases) {
          {std::pair{"full", full}, std::pair{"causal", causal}, std::pair{"window", window}}) {
       for (const auto& [form, masked, biased] :
            {std::tuple{"", false, false}, std::tuple{", masked", true, false}, std::tuple{", biased", false, true}}) {
-        family.add("neighbours with " + std::string(what) + ", " + name + form,
-                   [poison = poison, band = band, masked = masked, biased = biased](Trial& t) {
-                     ignores_neighbours(t, poison, masked, biased, band);
-                   });
+        Case& added = family.add("neighbours with " + std::string(what) + ", " + name + form,
+                                 [poison = poison, band = band, masked = masked, biased = biased](Trial& t) {
+                                   ignores_neighbours(t, poison, masked, biased, band);
+                                 });
+        added.similar = !std::isnan(poison) && !band.unbounded();
       }
     }
   }

@@ -103,7 +103,7 @@ void add_structured_cases(std::vector<Case>& cases) {
   for (const auto& [name, structure] : structures) {
     for (const std::int64_t d : {32, 64, 128}) {
       for (const bool causal : {false, true}) {
-        family.add(
+        Case& added = family.add(
             std::string(name) + ", D=" + std::to_string(d) + (causal ? " causal" : " full"),
             [structure = structure, d, causal](Trial& t) {
               Call call = t.call({.hq = 4, .hkv = 2, .sq = 96, .sk = 96, .d = d});
@@ -112,6 +112,7 @@ void add_structured_cases(std::vector<Case>& cases) {
               t.check(call, 200);
             },
             every_float, d == 128);
+        added.similar = d != 32;
       }
     }
   }

@@ -58,11 +58,12 @@ void add_plain_cases(std::vector<Case>& cases) {
       if (d == 128 && n > 100) continue;
       for (const bool causal : {false, true}) {
         const std::string name = with("N=", n) + with(" D=", d) + (causal ? " causal" : " full");
-        family.add(name, [=](Trial& t) {
+        Case& added = family.add(name, [=](Trial& t) {
           Call call = t.call({.sq = n, .sk = n, .d = d});
           call.settings.band.causal = causal;
           t.check(call);
         });
+        added.similar = n == 100 || n == 128;
       }
     }
   }
@@ -131,7 +132,8 @@ void add_tail_cases(std::vector<Case>& cases) {
                              with(" D=", shape.d) + with(" Dv=", shape.v_dim()) + with(" Hq=", shape.hq) +
                              with(" Hkv=", shape.hkv) + (causal ? " causal" : "");
     const bool slow = shape.b * shape.hq * shape.sq * shape.sk * shape.d > (1 << 20);
-    family.add(name, [=](Trial& t) { sweep(t, shape, layout, causal, alignment); }, every_float, slow);
+    Case& added = family.add(name, [=](Trial& t) { sweep(t, shape, layout, causal, alignment); }, every_float, slow);
+    added.similar = n % 4 >= 2;
   }
 }
 

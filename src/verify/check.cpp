@@ -76,7 +76,7 @@ void run_checks(const CheckOptions& options, const std::function<void(const Chec
   }
   for (const Case& one : all_cases()) {
     if (!options.family.empty() && one.family != options.family) continue;
-    if (options.quick && one.slow) continue;
+    if ((options.quick && one.slow) || (options.dissimilar && one.similar)) continue;
     for (const DType dtype : one.dtypes) {
       References references;  // shared by the kernels: the oracle is the expensive part
       for (const Subject& subject : subjects) {

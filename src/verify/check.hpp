@@ -31,6 +31,7 @@ struct CheckOptions {
   std::string_view kernel{};  // a name or a prefix; empty: all
   std::string_view family{};  // empty: all
   bool quick = false;         // skips cases that take more than about 100 ms on one kernel
+  bool dissimilar = false;    // skips cases that differ from others in sizes or values alone
 };
 
 // Runs everything, calling `report` once per result in a fixed order. Throws std::invalid_argument when no kernel
