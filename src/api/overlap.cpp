@@ -110,8 +110,9 @@ bool share_elements(const ConstTensorView& a, const ConstTensorView& b) {
   const auto add = [&sum](const ConstTensorView& t, bool negated) {
     const auto size = static_cast<int64_t>(size_of(t.dtype));
     for (std::size_t d = 0; d < static_cast<std::size_t>(t.rank); ++d) {
+      // The stride along a dimension of size 1 may be anything; in bytes it may overflow.
+      if (t.strides[d] == 0 || t.shape[d] == 1) continue;
       const int64_t step = std::abs(t.strides[d]) * size;
-      if (step == 0 || t.shape[d] == 1) continue;
       sum.add(negated ? Variable{step, 1 - t.shape[d], 0} : Variable{step, 0, t.shape[d] - 1});
     }
   };

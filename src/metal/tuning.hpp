@@ -72,8 +72,8 @@ constexpr int v_columns(std::int64_t v_dim) { return v_dim > v_block ? v_block :
 
 // What forward.metal declares: tiles of K and V with rows 16 bytes apart.
 constexpr std::size_t staged_bytes(const ForwardTile& tile, int padded_d, int columns, int element_bytes) {
-  const auto row = static_cast<std::size_t>(padded_d + columns + 2 * (16 / element_bytes));
-  return 8 * static_cast<std::size_t>(tile.key_blocks) * row * static_cast<std::size_t>(element_bytes);
+  const int row_bytes = (padded_d + columns) * element_bytes + 2 * 16;
+  return std::size_t{8} * static_cast<std::size_t>(tile.key_blocks) * static_cast<std::size_t>(row_bytes);
 }
 
 }  // namespace tilewise::metal

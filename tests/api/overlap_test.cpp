@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <set>
 #include <vector>
@@ -104,6 +105,22 @@ TEST(Overlap, InterleavedSlicesOfFusedQkvAreDisjoint) {
   ConstTensorView wider = slice(0);
   wider.shape[3] = dim + 1;  // one column into the next head
   EXPECT_TRUE(overlaps_itself(wider));
+}
+
+// Found by fuzzing: in bytes such a stride overflows.
+TEST(Overlap, TheStrideAlongOneRowMayBeAnything) {
+  std::vector<double> memory(8);
+  ConstTensorView even;
+  even.data = memory.data();
+  even.dtype = DType::float64;
+  even.rank = 2;
+  even.shape = {1, 4};
+  even.strides = {std::numeric_limits<std::int64_t>::max(), 2};
+  ConstTensorView odd = even;
+  odd.data = memory.data() + 1;
+  EXPECT_FALSE(share_elements(even, odd));
+  EXPECT_TRUE(share_elements(even, even));
+  EXPECT_FALSE(overlaps_itself(even));
 }
 
 }  // namespace
