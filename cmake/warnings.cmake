@@ -4,10 +4,10 @@ function(tilewise_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Wcast-align
-                                           -Wold-style-cast
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion
                                            # Clang's also calls it shadowing when a lambda captures [x = x].
-                                           $<$<CXX_COMPILER_ID:GNU>:-Wshadow>)
+                                           $<$<CXX_COMPILER_ID:GNU>:-Wshadow>
+                                           -Wnon-virtual-dtor -Wcast-align -Wold-style-cast)
   if(TILEWISE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
