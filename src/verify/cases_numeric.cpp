@@ -178,8 +178,8 @@ void add_numeric_cases(std::vector<Case>& cases) {
           t.check(call);
           return;
         }
-        // Key blocks of 64 make 625 additions to O, each off by up to eps/2: 12.5 eps is one standard deviation at most.
-        // The naive formula divides first and happens to err four times less here, so its error is no yardstick.
+        // Key blocks of 64 make 625 additions to O, each off by up to eps/2: 12.5 eps is one standard deviation at
+        // most. The naive formula divides first and happens to err four times less here, so its error is no yardstick.
         const Outputs ramp = t.run(call);
         t.expect_near(ramp.o, [](std::int64_t) { return 1.99995; }, 1.99995 * 12.5 * t.eps(), "a ramp, o");
       },
