@@ -137,9 +137,14 @@ struct VisibleRow {
   std::vector<double> distance;    // [keys], i + delta - j for ALiBi
 };
 
-void read_row(const ConstTensorView& tensor, std::int64_t offset, std::int64_t count, std::vector<double>& to) {
-  for (std::int64_t d = 0; d < count; ++d) {
-    to.push_back(load_as_double(tensor.data, tensor.dtype, offset + d * tensor.strides[3]));
+// One row of a tensor that begins at offset(). Where rows have no elements strides may be anything, and the offset is
+// not computed.
+template <class Offset>
+void read_row(const ConstTensorView& tensor, const Offset& offset, std::vector<double>& to) {
+  if (tensor.shape[3] == 0) return;
+  const std::int64_t begin = offset();
+  for (std::int64_t d = 0; d < tensor.shape[3]; ++d) {
+    to.push_back(load_as_double(tensor.data, tensor.dtype, begin + d * tensor.strides[3]));
   }
 }
 
@@ -151,7 +156,8 @@ VisibleRow visible_row(const ForwardTensors& t, const AttentionOptions& options,
   const std::int64_t q_heads = t.q.shape[1];
   const std::int64_t kv_head = row.h / (q_heads / t.k.shape[1]);
   visible.row_of_heads = place.sequence * q_heads + row.h;
-  read_row(t.q, row.b * t.q.strides[0] + row.h * t.q.strides[1] + row.i * t.q.strides[2], t.q.shape[3], visible.q);
+  const auto q_offset = [&] { return row.b * t.q.strides[0] + row.h * t.q.strides[1] + row.i * t.q.strides[2]; };
+  read_row(t.q, q_offset, visible.q);
   if (options.sinks.present()) {
     visible.sink = load_as_double(options.sinks.data, options.sinks.dtype, row.h * options.sinks.strides[0]);
   }
@@ -178,8 +184,8 @@ VisibleRow visible_row(const ForwardTensors& t, const AttentionOptions& options,
     visible.keys.push_back(j);
     visible.bias.push_back(bias);
     visible.distance.push_back(static_cast<double>(Wide{place.i} + delta - j));
-    read_row(t.k, key_offset(t.k, options, place, kv_head, j), t.k.shape[3], visible.k);
-    read_row(t.v, key_offset(t.v, options, place, kv_head, j), t.v.shape[3], visible.v);
+    read_row(t.k, [&] { return key_offset(t.k, options, place, kv_head, j); }, visible.k);
+    read_row(t.v, [&] { return key_offset(t.v, options, place, kv_head, j); }, visible.v);
   }
   return visible;
 }
