@@ -32,9 +32,12 @@ struct Exp2Table<float> {
   static constexpr float unit[] = {1.0F, 0.693151312F, 0.240164450F, 0.0557999134F, 0.00901702996F, 0.00186713021F};
   static constexpr float centred[] = {1.0F, 0.693146978F, 0.240222421F, 0.0555073374F, 0.00967151264F, 0.00132647291F};
   static constexpr int mantissa_bits = 23;
-  static constexpr float lowest_exponent = -127.0F;     // its exponent bits are 0, so that the result is exactly 0
-  static constexpr float magic = 12582912.0F + 127.0F;  // 1.5 * 2^23 + bias: adding it leaves round(x) + bias in the
-};  // low bits
+  // Powers are made 2^24 times too large, within the normal range, and the last product rounds them to where they
+  // belong: a weight of 1e-40 is one, and makes an infinite value infinite.
+  static constexpr float lowest_exponent = -151.0F;  // its exponent bits are 0, so that the result is exactly 0
+  static constexpr float magic = 12582912.0F + 127.0F + 24.0F;  // 1.5 * 2^23 + bias: adding it leaves round(x) + bias
+  static constexpr float shrink = 0x1p-24F;                     // in the low bits
+};
 template <>
 struct Exp2Table<double> {
   static constexpr int degree = 11;
@@ -63,8 +66,9 @@ struct Exp2Table<double> {
                                        7.073150575383163328e-9,
                                        4.4688895762855212184e-10};
   static constexpr int mantissa_bits = 52;
-  static constexpr double lowest_exponent = -1023.0;
-  static constexpr double magic = 6755399441055744.0 + 1023.0;
+  static constexpr double lowest_exponent = -1076.0;
+  static constexpr double magic = 6755399441055744.0 + 1023.0 + 53.0;
+  static constexpr double shrink = 0x1p-53;
 };
 
 template <int degree, class V, class T>
@@ -100,7 +104,7 @@ struct Ops {
   static HWY_INLINE V select_equal(V a, V b, V yes, V no) { return hn::IfThenElse(hn::Eq(a, b), yes, no); }
   static HWY_INLINE V select_finite(V x, V yes, V no) { return hn::IfThenElse(hn::Le(hn::Abs(x), highest()), yes, no); }
 
-  // -inf gives exactly 0, 0 exactly 1, NaN stays; results below the normal range may be flushed to 0.
+  // -inf gives exactly 0, 0 exactly 1, NaN stays; results below the normal range are subnormal. x is at most 100.
   static HWY_INLINE V exp2(V x) {
     using Table = Exp2Table<T>;
 #if HWY_TARGET == HWY_AVX3
@@ -119,7 +123,7 @@ struct Ops {
     const V fraction = hn::Sub(clamped, hn::Sub(shifted, magic));
     const hn::RebindToUnsigned<D> du;
     const V power = hn::BitCast(D(), hn::ShiftLeft<Table::mantissa_bits>(hn::BitCast(du, shifted)));
-    return hn::Mul(horner<Table::degree>(fraction, Table::centred), power);
+    return hn::Mul(hn::Mul(horner<Table::degree>(fraction, Table::centred), power), set(Table::shrink));
 #endif
   }
 

@@ -166,6 +166,17 @@ void ignores_neighbours(Trial& t, double poison, bool masked, bool biased, const
   }
 }
 
+// All keys score 0 but one: its weight is 5e-42, or 1e-317 in float64. GPUs flush such numbers to 0.
+void weigh_key_subnormally(Call& call, std::int64_t key) {
+  if (call.device.kind != DeviceKind::cpu) throw CaseSkipped("subnormal numbers are CPUs' alone");
+  const double score = call.q.dtype() == DType::float64 ? -730 : -95;
+  const std::int64_t d = call.k.shape()[3];
+  call.settings.scale = 1;
+  fill_constant(call.q, 1);
+  fill_constant(call.k, 0);
+  for (std::int64_t c = 0; c < d; ++c) call.k.set(key * d + c, score / static_cast<double>(d));
+}
+
 }  // namespace
 
 void add_nonfinite_cases(std::vector<Case>& cases) {
@@ -188,6 +199,26 @@ void add_nonfinite_cases(std::vector<Case>& cases) {
     call.v.set(66 * 8 + 2, -infinity);
     t.check(call);
   });
+  // Found by fuzzing: a weight that was flushed to 0 made NaN of it.
+  family.add("an infinite value whose weight is subnormal", [](Trial& t) {
+    for (const std::int64_t sq : {1, 9}) {
+      Call call = t.call({.sq = sq, .sk = 70, .d = 4});
+      weigh_key_subnormally(call, 5);
+      call.v.set(5 * 4 + 2, infinity);
+      t.check(call);
+    }
+  });
+  family.add("a large value whose weight is subnormal",
+             [](Trial& t) {
+               for (const std::int64_t sq : {1, 9}) {
+                 Call call = t.call({.sq = sq, .sk = 70, .d = 4});
+                 weigh_key_subnormally(call, 5);
+                 fill_normal(call.v, t.random(), 1e-6);
+                 for (std::int64_t c = 0; c < 4; ++c) call.v.set(5 * 4 + c, t.largest() / 4);
+                 t.check(call);
+               }
+             },
+             {DType::float64, DType::float32, DType::bfloat16});
   family.add("a score of -inf weighs 0, one of +inf gives NaN", [](Trial& t) {
     for (const double value : {-infinity, infinity}) {
       Call call = t.call({.hq = 2, .hkv = 2, .sq = 9, .sk = 70, .d = 4});
