@@ -42,11 +42,15 @@ fi
 
 # One line a program: its name and arguments.
 programs=(
+  "$build/metal_plan_conformance --quick --shard 0/2"
+  "$build/metal_plan_conformance --quick --shard 1/2"
+  "$build/metal_plan_counts${counts:+ --json $counts}"
+  "$build/metal_plan_faults"
   "$build/metal_faults"
   "$build/metal_conformance 2"
   "$build/metal_conformance 1"
   "$build/metal_features"
-  "$build/metal_counts${counts:+ --json $counts}"
+  "$build/metal_counts"
   "python3 $root/tests/metal_on_cpu/flatten_test.py"
 )
 logs=$build/logs

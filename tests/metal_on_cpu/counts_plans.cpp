@@ -2,8 +2,8 @@
 //
 //   metal_plan_counts                     N = 200: products exact, the rest within 2% of counts_n200.txt
 //   metal_plan_counts --write-table       rewrites counts_n200.txt
-//   metal_plan_counts --json FILE         N = 2048, too, with its limits; all rows, those of the rungs included, as
-//   JSON
+//   metal_plan_counts --json FILE         N = 2048, too, with its limits; all rows as JSON, with those of the
+//                                         rungs and the cited ones of other projects
 
 #include <cmath>
 #include <cstring>
@@ -164,7 +164,7 @@ int test(const char* json, bool writes_table) {
       }
     }
   }
-  write_counts(json, rows);
+  write_counts(json, rows, TW_BENCH_DIR "/cited_counts.json");
   return report.finish();
 }
 
