@@ -161,6 +161,9 @@ TEST(MetalPlans, RefusalsNameTheReason) {
   p.k.alignment = 4;
   EXPECT_NE(reason(decode(), p).find("aligned"), std::string::npos);
   EXPECT_TRUE(forward().supports(p));
+  p = problem_of({.q_len = 4});
+  p.cu_q = row_major(DType::int32, {3});
+  EXPECT_NE(reason(decode(), p).find("packed"), std::string::npos);
 }
 
 TEST(MetalPlans, TilesFollowGpuGridAndLayout) {

@@ -30,9 +30,8 @@ struct Options {
   std::size_t shards = 1;
 };
 
-// Multiply-adds of a call, rows rounded up to the 8 of a fragment: about 2 s for 4 schedules at the limit.
-constexpr double full_limit = 6e7;
-constexpr double quick_limit = 4e6;
+constexpr Limits full_limits{6e7, 1 << 20};  // about 2 s for 4 schedules
+constexpr Limits quick_limits{4e6, 160};
 
 // What the contract asks of CPUs alone.
 struct Exclusion {
@@ -52,10 +51,29 @@ const char* exclusion_of(const verify::Case& one) {
 }
 
 // CI has minutes: each case on one GPU and in one dtype in turn, unless they are named.
+constexpr DType dtype_turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
+constexpr std::size_t turns = std::size(gpus) * std::size(dtype_turns);  // a shard takes whole rounds of them
 bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DType dtype) {
-  constexpr DType turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
   const bool is_turn = number % std::size(gpus) == gpu;
-  return (is_turn || !options.gpu.empty()) && (dtype == turns[number % std::size(turns)] || !options.dtype.empty());
+  const bool is_dtype_turn = dtype == dtype_turns[number % std::size(dtype_turns)];
+  return (is_turn || !options.gpu.empty()) && (is_dtype_turn || !options.dtype.empty());
+}
+
+bool is_unfiltered(const Options& options) {
+  return options.kernel.empty() && options.family.empty() && options.name.empty() && options.dtype.empty() &&
+         options.gpu.empty();
+}
+
+// A selection in turns must not leave a kernel out somewhere.
+void check_coverage(const std::map<std::string, int>& runs, Report& report) {
+  for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
+    for (const NamedGpu& gpu : gpus) {
+      for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+        const std::string what = std::string(kernel.name) + " on " + gpu.name + ", " + name_of(dtype);
+        report.add("coverage of " + what, runs.contains(what) ? "" : "no case ran");
+      }
+    }
+  }
 }
 
 // The lint passes, once per kernel, GPU and dtype: address spaces and the MSL subset.
@@ -79,12 +97,12 @@ void lint_all(Report& report) {
 
 int test(const Options& options) {
   Report report;
-  if (options.shard == 0 && options.family.empty() && options.name.empty()) lint_all(report);
-  std::map<std::string, int> skips;
+  if (options.shard == 0 && is_unfiltered(options)) lint_all(report);
+  std::map<std::string, int> skips, runs;
   std::size_t number = 0;
   for (const verify::Case& one : verify::all_cases()) {
     ++number;
-    if (number % options.shards != options.shard) continue;
+    if (number / turns % options.shards != options.shard) continue;
     if (!options.family.empty() && one.family != options.family) continue;
     if (!options.name.empty() && one.name.find(options.name) == std::string::npos) continue;
     if (options.quick && one.slow) continue;
@@ -97,10 +115,10 @@ int test(const Options& options) {
         for (std::size_t g = 0; g < std::size(gpus); ++g) {
           if (!options.gpu.empty() && options.gpu != gpus[g].name) continue;
           if (options.quick && !is_in_quick(options, number, g, dtype)) continue;
-          const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limit : full_limit);
+          const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limits : full_limits);
           const std::string name = subject.name + ": " + one.family + ", " + one.name + ", " + name_of(dtype);
           if (options.verbose) {
-            std::printf("%s\n", name.c_str());
+            std::printf("%s: ", name.c_str());
             std::fflush(stdout);
           }
           if (const char* reason = exclusion_of(one)) {
@@ -109,17 +127,20 @@ int test(const Options& options) {
             continue;
           }
           const verify::CaseOutcome outcome = verify::run_case(one, dtype, subject, references);
+          if (options.verbose) std::printf("%s\n", outcome.skipped ? outcome.detail.c_str() : "ran");
           if (outcome.skipped) {
             report.skip();
             ++skips[std::string(kernel.name) + ": " + outcome.detail];
           } else {
             report.add(name, outcome.passed ? "" : outcome.detail);
+            ++runs[subject.name + ", " + name_of(dtype)];
           }
         }
       }
     }
   }
   for (const auto& [reason, count] : skips) std::printf("skipped %d: %s\n", count, reason.c_str());
+  if (options.quick && is_unfiltered(options)) check_coverage(runs, report);
   return report.finish();
 }
 

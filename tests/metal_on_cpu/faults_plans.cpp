@@ -137,7 +137,7 @@ std::string outcome_of(const PlanFault& fault, const std::string& faulty_source)
     if (std::string(kernel.name) != fault.kernel) continue;
     for (const NamedGpu& gpu : gpus) {
       if (std::string(gpu.name) != fault.gpu) continue;
-      const verify::Subject subject = subject_of(kernel, gpu, 1e9, [&](metal::LaunchPlan& plan) {
+      const verify::Subject subject = subject_of(kernel, gpu, {1e9, 1000}, [&](metal::LaunchPlan& plan) {
         for (metal::KernelLaunch& launch : plan.launches) {
           if (!faulty_source.empty() && std::string(launch.source) == fault.source) {
             launch.source = faulty_source.c_str();

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "core/tile_range.h"
 #include "plan_runner.hpp"
@@ -24,7 +25,7 @@ inline constexpr double byte_limit = 64e6;  // of a tensor
 
 // A planned kernel on a GPU as the conformance cases see it. Calls of more than `limit` multiply-adds are refused.
 // `bend` changes a plan before it runs.
-inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, double limit,
+inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, Limits limits,
                                   std::function<void(metal::LaunchPlan&)> bend = {}) {
   verify::Subject subject;
   subject.name = std::string(kernel.name) + " on " + gpu.name;
@@ -47,7 +48,9 @@ inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const Name
     const double work = d(problem.packed_queries() ? 1 : problem.batch) * d(problem.q_heads) *
                         d(core::ceil_div(problem.q_len, 8) * 8) * d(problem.kv_len) *
                         d(problem.head_dim + problem.v_dim + 16);
-    if (work > limit) return "too large for the bench";
+    const bool splits_keys = std::string_view(kernel.name).ends_with(".decode");
+    const bool is_long = problem.q_len > limits.length || (!splits_keys && problem.kv_len > limits.length);
+    if (work > limits.work || is_long) return "too large for the bench";
     const metal::LaunchPlan plan = kernel.plan(problem);
     for (const metal::KernelLaunch& launch : plan.launches) {
       if (d(launch.groups[0]) * launch.groups[1] * launch.groups[2] > 2000) return "too large for the bench";
