@@ -101,8 +101,9 @@ const PlanFault faults[] = {
     {"every split walks all keys", decode, "m3", grouped_heads, "decode.metal",
      "core::split_range(sequence.k_len, a.split_keys, split)", "{0, sequence.k_len}", wrong_result},
     {"a split merged twice", decode, "m3", grouped_heads, "merge.metal",
-     "for (int split = 0; is_query && split < a.splits; ++split) {",
-     "for (int n = 0, split = 0; is_query && n <= a.splits; ++n, split = min(n, a.splits - 1)) {", wrong_result},
+     "rows = add(grown.rows, weight(part[0], grown.rows.m, UNIT) * part[1]);",
+     "rows = add(grown.rows, weight(part[0], grown.rows.m, UNIT) * part[1] * (split == 0 ? 2.0f : 1.0f));",
+     wrong_result},
     {"pages not looked up", decode, "m3", paged, "decode.metal", "core::clamped_page(entry, a.num_pages)",
      "j / page_size", wrong_result},
 };

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/tile_range.h"
+#include "float_mode.hpp"
 #include "plan_runner.hpp"
 #include "verify/cases.hpp"
 
@@ -23,8 +24,13 @@ inline constexpr NamedGpu gpus[] = {
 
 inline constexpr double byte_limit = 64e6;  // of a tensor
 
-// A planned kernel on a GPU as the conformance cases see it. Calls of more than `limit` multiply-adds are refused.
-// `bend` changes a plan before it runs.
+// What the bench has time for.
+struct Limits {
+  double work;          // multiply-adds of a call, rows rounded up to the 8 of a fragment
+  std::int64_t length;  // queries, and keys of a kernel that does not split them
+};
+
+// A planned kernel on a GPU as the conformance cases see it. `bend` changes a plan before it runs.
 inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, Limits limits,
                                   std::function<void(metal::LaunchPlan&)> bend = {}) {
   verify::Subject subject;
@@ -69,6 +75,7 @@ inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const Name
     const AlignedCopies copies(tensors);
     if (is_aligned) call = api::checked_forward(copies.tensors(), options, api::Addresses::required);
     call.problem.machine.features = features;
+    const DefaultFloatMode mode_of_the_host;
     metal::LaunchPlan plan = kernel.plan(call.problem);
     if (bend) bend(plan);
     const std::string why = run_plan_in_all_schedules(plan, call.buffers, Mode::checked);
