@@ -48,15 +48,18 @@ def cited_row(row):
             thousands(figures.get("barriers_per_simdgroup")), thousands(figures.get("longest_slots")))
 
 
+def problem_of(row):
+    return (row["n"], row["d"], row["mask"])
+
+
 def tables(data):
     out = []
     for n in (2048, 200):
         for d in (32, 64, 128):
             for mask in ("causal", "full"):
-                def here(row):
-                    return (row["n"], row["d"], row["mask"]) == (n, d, mask)  # noqa: B023
-                rows = [counted_row(row) for row in data["rows"] if here(row)]
-                rows += [cited_row(row) for row in data["cited"] if here(row)]
+                problem = (n, d, mask)
+                rows = [counted_row(row) for row in data["rows"] if problem_of(row) == problem]
+                rows += [cited_row(row) for row in data["cited"] if problem_of(row) == problem]
                 out.append(f"\n### N = {n}, D = {d}, {mask}\n\n" + HEAD)
                 out += ["| " + " | ".join(row) + " |\n" for row in rows]
     return "".join(out) + "\n"
@@ -68,7 +71,10 @@ def main():
     data = json.loads((ROOT / "bench" / "results" / "metal_counts.json").read_text(encoding="utf-8"))
     new = page[:begin] + tables(data) + page[end:]
     if sys.argv[1:] == ["--check"]:
-        sys.exit(0 if new == page else "docs/metal_counts.md is not up to date: tests/metal_on_cpu/counts_table.py")
+        if new != page:
+            print("FAILED docs/metal_counts.md is not what tests/metal_on_cpu/counts_table.py writes")
+        print("1 passed, 0 failed, 0 skipped" if new == page else "0 passed, 1 failed, 0 skipped")
+        sys.exit(new != page)
     PAGE.write_text(new, encoding="utf-8")
 
 
