@@ -61,8 +61,8 @@ bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DT
 
 // Of these CI takes one in three: each is seven runs, most of them on the careful path.
 constexpr const char* long_cases = "neighbours with";
-bool is_too_long_for_quick(const verify::Case& one, std::size_t number) {
-  return one.slow || (one.name.starts_with(long_cases) && number % 3 != 0);
+bool is_left_out_of_quick(const verify::Case& one, std::size_t number) {
+  return one.slow || one.similar || (one.name.starts_with(long_cases) && number % 3 != 0);
 }
 
 bool is_unfiltered(const Options& options) {
@@ -111,7 +111,7 @@ int test(const Options& options) {
     if (number / turns % options.shards != options.shard) continue;
     if (!options.family.empty() && one.family != options.family) continue;
     if (!options.name.empty() && one.name.find(options.name) == std::string::npos) continue;
-    if (options.quick && is_too_long_for_quick(one, number)) continue;
+    if (options.quick && is_left_out_of_quick(one, number)) continue;
     for (const DType dtype : one.dtypes) {
       if (dtype == DType::float64) continue;
       if (!options.dtype.empty() && name_of(dtype) != options.dtype) continue;
