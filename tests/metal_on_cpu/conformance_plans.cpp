@@ -6,7 +6,8 @@
 //
 // A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct
 // loads); the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the
-// tensors are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
+// tensors are copied to aligned row-major memory first, as allocators give it; on m1 forward gets the layouts of the
+// cases.
 // Skipped: the kernel refuses the call, or the call is too large for the bench.
 
 #include <algorithm>

@@ -37,7 +37,8 @@ inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const Name
   subject.name = std::string(kernel.name) + " on " + gpu.name;
   subject.device = {DeviceKind::metal, 0};
   const std::uint32_t features = metal::features_of(gpu.gpu);
-  const bool is_aligned = gpu.is_aligned;
+  const bool splits_keys = std::string_view(kernel.name).ends_with(".decode");
+  const bool is_aligned = gpu.is_aligned || splits_keys;  // decode takes nothing else
   subject.refusal = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options) -> std::string {
     Problem problem = api::checked_forward(tensors, options, api::Addresses::required).problem;
     const auto elements = [](const ConstTensorView& view) {
@@ -54,7 +55,6 @@ inline verify::Subject subject_of(const metal::PlannedKernel& kernel, const Name
     const double work = d(problem.packed_queries() ? 1 : problem.batch) * d(problem.q_heads) *
                         d(core::ceil_div(problem.q_len, 8) * 8) * d(problem.kv_len) *
                         d(problem.head_dim + problem.v_dim + 16);
-    const bool splits_keys = std::string_view(kernel.name).ends_with(".decode");
     const bool is_long = problem.q_len > limits.length || (!splits_keys && problem.kv_len > limits.length);
     if (work > limits.work || is_long) return "too large for the bench";
     const metal::LaunchPlan plan = kernel.plan(problem);
