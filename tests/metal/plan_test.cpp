@@ -213,6 +213,7 @@ TEST(MetalPlans, ScoresHaveTermsWhenTheyAreMoreThanAScaledProduct) {
   EXPECT_EQ(terms([](Problem& p) { p.scale = 0; }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.scale = 1e30; }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.softcap = 30; }), "1");
+  EXPECT_EQ(terms([](Problem& p) { p.sinks = row_major(DType::float32, {1}); }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.mask = row_major(DType::boolean, {1, 1, 64, 64}); }), "1");
 }
 

@@ -34,10 +34,7 @@ kernel void attention_merge(device T* o [[buffer(3)]], device float* lse_out [[b
   const int parts = is_query ? int(a.splits) : 0;
 
   Rows<float> rows = no_keys<float>();
-  if (is_query && a.call.has_sinks) {
-    const float sink = sinks[h * a.call.sink_h];
-    rows = sink_only(ATTENTION_TERMS ? sink : to_log2_units(sink));
-  }
+  if (is_query && a.call.has_sinks) rows = sink_only(sinks[h * a.call.sink_h]);
   for (int split = 0; split < parts; ++split) {
     const float2 part = partial_states[first_part + split];
     if (part[1] == 0.0f) continue;
