@@ -2,14 +2,15 @@
 # Runs the Metal kernels on this machine's CPU: builds the bench (tests/metal_on_cpu, clang 19), then the conformance of
 # every kernel in four schedules, all detectors, the seeded faults that prove the detectors, and the counters' checks.
 #
-#   scripts/metal_check.sh                  what CI runs
-#   scripts/metal_check.sh --counts FILE    and the table of counted work at N = 200 and 2048, as JSON (minutes)
+#   scripts/metal_check.sh                  what CI runs: of the planned kernels each case on one GPU in one dtype
+#   scripts/metal_check.sh --counts FILE    and the table of counted work at N = 200 and 2048, as JSON (minutes); the
+#                                           page of it: tests/metal_on_cpu/counts_table.py
 #
 # METAL_CHECK_JOBS sets how many programs run at once (2); each may take 20 minutes. Nothing here needs Apple hardware.
 set -euo pipefail
 
 usage() {
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
 }
 
 counts=""
@@ -42,12 +43,17 @@ fi
 
 # One line a program: its name and arguments.
 programs=(
+  "$build/metal_plan_conformance --quick --shard 0/2"
+  "$build/metal_plan_conformance --quick --shard 1/2"
+  "$build/metal_plan_counts${counts:+ --json $counts}"
+  "$build/metal_plan_faults"
   "$build/metal_faults"
   "$build/metal_conformance 2"
   "$build/metal_conformance 1"
   "$build/metal_features"
-  "$build/metal_counts${counts:+ --json $counts}"
+  "$build/metal_counts"
   "python3 $root/tests/metal_on_cpu/flatten_test.py"
+  "python3 $root/tests/metal_on_cpu/counts_table.py --check"
 )
 logs=$build/logs
 rm -rf "$logs"

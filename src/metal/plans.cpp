@@ -45,10 +45,12 @@ bool all_aligned(const Problem& p) {
   return whole && is_aligned(p.q) && is_aligned(p.k) && is_aligned(p.v) && is_aligned(p.o);
 }
 
-// Whether scores are more than a dot product times an ordinary positive number.
+// Whether scores are more than a dot product times an ordinary positive number. So is a sink: the rounding of m in log2
+// units cancels among dot products, but not against a logit that comes from elsewhere.
 bool has_terms(const Problem& p) {
   const bool ordinary = p.scale >= 0x1p-64 && p.scale <= 0x1p64;
-  return p.mask.present() || p.bias.present() || p.alibi_slopes.present() || p.softcap > 0 || !ordinary;
+  return p.mask.present() || p.bias.present() || p.alibi_slopes.present() || p.sinks.present() || p.softcap > 0 ||
+         !ordinary;
 }
 
 const ForwardTile& row_for(std::span<const ForwardTile> table, int padded_d, int element_bytes) {

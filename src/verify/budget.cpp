@@ -156,4 +156,10 @@ Judgement judge(const Measured& m) {
   return judgement;
 }
 
+double tolerance_of_weights(DType dtype, std::int64_t terms) {
+  const double eps = epsilon_of(dtype);
+  const double statistics_eps = std::min(eps, epsilon_of(DType::float32));
+  return 2 * eps + 4 / std::sqrt(84.0) * std::sqrt(static_cast<double>(terms)) * statistics_eps;
+}
+
 }  // namespace tilewise::verify

@@ -43,4 +43,11 @@ struct Judgement {
 
 Judgement judge(const Measured& measured);
 
+// How far O may be from 1 where V = 1: the quotient of two sums of the same `terms` positive weights, each in its own
+// order. Added one after the other, a partial sum is rounded by at most half a step of its binade: with sums that grow
+// evenly a variance of (eps / 2)^2 / 12 for the upper half of them, a quarter of it for the quarter below, and so on,
+// together terms * eps^2 / 84. Allowed are four deviations, 4 / sqrt(84) * sqrt(terms) eps of the statistics, and 2 eps
+// of `dtype` for the division and the last rounding. A key too many or too few moves the quotient by about 1 / terms.
+double tolerance_of_weights(DType dtype, std::int64_t terms);
+
 }  // namespace tilewise::verify

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -285,8 +286,10 @@ void Trial::expect_near(const Tensor& actual, const std::function<double(std::in
     const double value = actual.get(flat);
     const double wanted = expected(flat);
     if (value == wanted || std::fabs(value - wanted) <= tolerance) continue;
-    fail(what + ": element " + std::to_string(flat) + " is " + std::to_string(value) + " instead of " +
-         std::to_string(wanted));
+    char text[96];
+    std::snprintf(text, sizeof text, " is %.9g instead of %.9g, allowed is a difference of %.3g", value, wanted,
+                  tolerance);
+    fail(what + ": element " + std::to_string(flat) + text);
   }
 }
 

@@ -161,6 +161,9 @@ TEST(MetalPlans, RefusalsNameTheReason) {
   p.k.alignment = 4;
   EXPECT_NE(reason(decode(), p).find("aligned"), std::string::npos);
   EXPECT_TRUE(forward().supports(p));
+  p = problem_of({.q_len = 4});
+  p.cu_q = row_major(DType::int32, {3});
+  EXPECT_NE(reason(decode(), p).find("packed"), std::string::npos);
 }
 
 TEST(MetalPlans, TilesFollowGpuGridAndLayout) {
@@ -210,6 +213,7 @@ TEST(MetalPlans, ScoresHaveTermsWhenTheyAreMoreThanAScaledProduct) {
   EXPECT_EQ(terms([](Problem& p) { p.scale = 0; }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.scale = 1e30; }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.softcap = 30; }), "1");
+  EXPECT_EQ(terms([](Problem& p) { p.sinks = row_major(DType::float32, {1}); }), "1");
   EXPECT_EQ(terms([](Problem& p) { p.mask = row_major(DType::boolean, {1, 1, 64, 64}); }), "1");
 }
 

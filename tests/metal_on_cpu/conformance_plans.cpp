@@ -6,31 +6,22 @@
 //
 // A case is a kernel, a GPU, an input and a dtype. GPUs: m1 and m1_batch (staged tiles), m3 and m3_batch (direct
 // loads); the batch ones have no cores, so that small grids fill them: 16 rows per simdgroup instead of 8. For m3 the
-// tensors are copied to aligned row-major memory first, as allocators give it; m1 gets the layouts of the cases.
+// tensors are copied to aligned row-major memory first, as allocators give it; on m1 forward gets the layouts of the
+// cases.
 // Skipped: the kernel refuses the call, or the call is too large for the bench.
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
 
 #include "check.hpp"
-#include "core/tile_range.h"
-#include "plan_runner.hpp"
+#include "plan_subject.hpp"
 #include "verify/cases.hpp"
 
 namespace tilewise::metal_bench {
 namespace {
-
-struct NamedGpu {
-  const char* name;
-  metal::Gpu gpu;
-  bool is_aligned;
-};
-constexpr NamedGpu gpus[] = {
-    {"m3", {9, 10}, true}, {"m1", {7, 8}, false}, {"m3_batch", {9, 0}, true}, {"m1_batch", {7, 0}, false}};
 
 struct Options {
   bool quick = false;
@@ -40,10 +31,8 @@ struct Options {
   std::size_t shards = 1;
 };
 
-// Multiply-adds of a call, rows rounded up to the 8 of a fragment: about 2 s for 4 schedules at the limit.
-constexpr double full_limit = 6e7;
-constexpr double quick_limit = 4e6;
-constexpr double byte_limit = 64e6;
+constexpr Limits full_limits{6e7, 1 << 20};  // about 2 s for 4 schedules
+constexpr Limits quick_limits{4e6, 160};
 
 // What the contract asks of CPUs alone.
 struct Exclusion {
@@ -62,59 +51,36 @@ const char* exclusion_of(const verify::Case& one) {
   return nullptr;
 }
 
-verify::Subject subject_of(const metal::PlannedKernel& kernel, const NamedGpu& gpu, double limit) {
-  verify::Subject subject;
-  subject.name = std::string(kernel.name) + " on " + gpu.name;
-  subject.device = {DeviceKind::metal, 0};
-  const std::uint32_t features = metal::features_of(gpu.gpu);
-  const bool is_aligned = gpu.is_aligned;
-  subject.refusal = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options) -> std::string {
-    Problem problem = api::checked_forward(tensors, options, api::Addresses::required).problem;
-    const auto elements = [](const ConstTensorView& view) {
-      double n = static_cast<double>(size_of(view.dtype));
-      for (int i = 0; i < view.rank; ++i) n *= static_cast<double>(view.shape[static_cast<std::size_t>(i)]);
-      return n;
-    };
-    if (elements(tensors.q) + elements(tensors.k) + elements(tensors.v) > byte_limit) return "too large for the bench";
-    const AlignedCopies copies(tensors);
-    if (is_aligned) problem = api::checked_forward(copies.tensors(), options, api::Addresses::required).problem;
-    problem.machine.features = features;
-    if (const Verdict verdict = kernel.supports(problem); !verdict) return verdict.reason;
-    const auto d = [](std::int64_t x) { return static_cast<double>(x); };
-    const double work = d(problem.packed_queries() ? 1 : problem.batch) * d(problem.q_heads) *
-                        d(core::ceil_div(problem.q_len, 8) * 8) * d(problem.kv_len) *
-                        d(problem.head_dim + problem.v_dim + 16);
-    if (work > limit) return "too large for the bench";
-    const metal::LaunchPlan plan = kernel.plan(problem);
-    for (const metal::KernelLaunch& launch : plan.launches) {
-      if (d(launch.groups[0]) * launch.groups[1] * launch.groups[2] > 2000) return "too large for the bench";
-      for (const metal::BoundBuffer& buffer : launch.buffers) {
-        if (d(buffer.end - buffer.begin) > byte_limit) return "too large for the bench";
-      }
-    }
-    return {};
-  };
-  subject.workspace = [](const ForwardTensors&, const AttentionOptions&, const ExecutionOptions&) {
-    return std::size_t{0};
-  };
-  subject.forward = [=, &kernel](const ForwardTensors& tensors, const AttentionOptions& options,
-                                 const ExecutionOptions&) {
-    api::Call call = api::checked_forward(tensors, options, api::Addresses::required);
-    const AlignedCopies copies(tensors);
-    if (is_aligned) call = api::checked_forward(copies.tensors(), options, api::Addresses::required);
-    call.problem.machine.features = features;
-    const std::string why = run_plan_in_all_schedules(kernel.plan(call.problem), call.buffers, Mode::checked);
-    if (!why.empty()) throw verify::CaseFailed(why);
-    if (is_aligned) copies.store(tensors.o);
-  };
-  return subject;
+// CI has minutes: each case on one GPU and in one dtype in turn, unless they are named.
+constexpr DType dtype_turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
+constexpr std::size_t turns = std::size(gpus) * std::size(dtype_turns);  // a shard takes whole rounds of them
+bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DType dtype) {
+  const bool is_turn = number % std::size(gpus) == gpu;
+  const bool is_dtype_turn = dtype == dtype_turns[number % std::size(dtype_turns)];
+  return (is_turn || !options.gpu.empty()) && (is_dtype_turn || !options.dtype.empty());
 }
 
-// CI has minutes: each case on one GPU and in one dtype in turn, unless they are named.
-bool is_in_quick(const Options& options, std::size_t number, std::size_t gpu, DType dtype) {
-  constexpr DType turns[] = {DType::float32, DType::float16, DType::float32, DType::bfloat16, DType::float32};
-  const bool is_turn = number % std::size(gpus) == gpu;
-  return (is_turn || !options.gpu.empty()) && (dtype == turns[number % std::size(turns)] || !options.dtype.empty());
+// Of these CI takes one in three: each is seven runs, most of them on the careful path.
+constexpr const char* long_cases = "neighbours with";
+bool is_left_out_of_quick(const verify::Case& one, std::size_t number) {
+  return one.slow || one.similar || (one.name.starts_with(long_cases) && number % 3 != 0);
+}
+
+bool is_unfiltered(const Options& options) {
+  return options.kernel.empty() && options.family.empty() && options.name.empty() && options.dtype.empty() &&
+         options.gpu.empty();
+}
+
+// A selection in turns must not leave a kernel out somewhere.
+void check_coverage(const std::map<std::string, int>& runs, Report& report) {
+  for (const metal::PlannedKernel& kernel : metal::planned_kernels()) {
+    for (const NamedGpu& gpu : gpus) {
+      for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+        const std::string what = std::string(kernel.name) + " on " + gpu.name + ", " + name_of(dtype);
+        report.add("coverage of " + what, runs.contains(what) ? "" : "no case ran");
+      }
+    }
+  }
 }
 
 // The lint passes, once per kernel, GPU and dtype: address spaces and the MSL subset.
@@ -138,15 +104,15 @@ void lint_all(Report& report) {
 
 int test(const Options& options) {
   Report report;
-  if (options.shard == 0 && options.family.empty() && options.name.empty()) lint_all(report);
-  std::map<std::string, int> skips;
+  if (options.shard == 0 && is_unfiltered(options)) lint_all(report);
+  std::map<std::string, int> skips, runs;
   std::size_t number = 0;
   for (const verify::Case& one : verify::all_cases()) {
     ++number;
-    if (number % options.shards != options.shard) continue;
+    if (number / turns % options.shards != options.shard) continue;
     if (!options.family.empty() && one.family != options.family) continue;
     if (!options.name.empty() && one.name.find(options.name) == std::string::npos) continue;
-    if (options.quick && one.slow) continue;
+    if (options.quick && is_left_out_of_quick(one, number)) continue;
     for (const DType dtype : one.dtypes) {
       if (dtype == DType::float64) continue;
       if (!options.dtype.empty() && name_of(dtype) != options.dtype) continue;
@@ -156,10 +122,10 @@ int test(const Options& options) {
         for (std::size_t g = 0; g < std::size(gpus); ++g) {
           if (!options.gpu.empty() && options.gpu != gpus[g].name) continue;
           if (options.quick && !is_in_quick(options, number, g, dtype)) continue;
-          const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limit : full_limit);
+          const verify::Subject subject = subject_of(kernel, gpus[g], options.quick ? quick_limits : full_limits);
           const std::string name = subject.name + ": " + one.family + ", " + one.name + ", " + name_of(dtype);
           if (options.verbose) {
-            std::printf("%s\n", name.c_str());
+            std::printf("%s: ", name.c_str());
             std::fflush(stdout);
           }
           if (const char* reason = exclusion_of(one)) {
@@ -168,17 +134,20 @@ int test(const Options& options) {
             continue;
           }
           const verify::CaseOutcome outcome = verify::run_case(one, dtype, subject, references);
+          if (options.verbose) std::printf("%s\n", outcome.skipped ? outcome.detail.c_str() : "ran");
           if (outcome.skipped) {
             report.skip();
             ++skips[std::string(kernel.name) + ": " + outcome.detail];
           } else {
             report.add(name, outcome.passed ? "" : outcome.detail);
+            ++runs[subject.name + ", " + name_of(dtype)];
           }
         }
       }
     }
   }
   for (const auto& [reason, count] : skips) std::printf("skipped %d: %s\n", count, reason.c_str());
+  if (options.quick && is_unfiltered(options)) check_coverage(runs, report);
   return report.finish();
 }
 

@@ -82,11 +82,14 @@ inline CountRatios ratios_of(const CountRow& row) {
           part(1000 * (c.shuffles + 5 * c.reductions), products)};
 }
 
-inline void write_counts(const std::string& path, const std::vector<CountRow>& rows) {
+// `cited_path`: counts of other projects' kernels, a JSON array that is taken over as it is.
+inline void write_counts(const std::string& path, const std::vector<CountRow>& rows, const std::string& cited_path) {
+  std::ifstream cited(cited_path);
+  if (!cited) throw BenchError("cannot read " + cited_path);
   std::ofstream out(path);
   out << "{\n\"schema\": 1,\n\"note\": \"work counted by tests/metal_on_cpu; nothing here is a speed and nothing ran "
-         "on "
-         "Apple hardware\",\n\"rows\": [\n";
+         "on Apple hardware; the cited rows were counted elsewhere and are not counted again\",\n\"cited\": "
+      << cited.rdbuf() << ",\n\"rows\": [\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const CountRow& row = rows[i];
     const Counts& c = row.counts;

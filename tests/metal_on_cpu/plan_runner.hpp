@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -127,7 +128,7 @@ inline void* address_of(metal::Role role, const tilewise::Buffers& buffers, std:
 inline Launch launch_of(const metal::KernelLaunch& planned, const tilewise::Buffers& buffers,
                         std::vector<std::byte>& scratch) {
   Launch launch;
-  launch.source = std::string(TW_SRC_DIR "/metal/kernels/") + planned.source;
+  launch.source = std::filesystem::path(TW_SRC_DIR "/metal/kernels") / planned.source;  // an absolute source stays
   launch.function = planned.function;
   launch.constants = planned.constants;
   for (const metal::BoundBuffer& bound : planned.buffers) {

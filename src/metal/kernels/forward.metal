@@ -11,7 +11,7 @@
 //                         and padding; 0: fragments come from device memory, and no thread waits for another
 //   ATTENTION_ALIGNED     1: rows are contiguous, vectors of 4 aligned, D and Dv unpadded. Needed by STAGED 0
 //   ATTENTION_CACHE_Q     1: Q stays in registers; 0: it is read again for every tile of keys
-//   ATTENTION_TERMS       1: scores have mask, bias, ALiBi or softcap, or an unusual scale (not positive, huge, tiny)
+//   ATTENTION_TERMS       1: there is a mask, bias, ALiBi, softcap, sink or an unusual scale (not positive, huge, tiny)
 //
 // What it still wastes: the matrix product needs exp2 to wait for it and the other way round; only other simdgroups of
 // the same core fill the gaps. K and V are read once per 8 or 16 queries.
@@ -149,7 +149,7 @@ kernel void attention_forward(device const T* q [[buffer(0)]], device const T* k
     state.visible[r] = visible_to(band, {first_row + 8 * r, first_row + 8 * r + 8}, state.i[r], sequence);
     state.query[r] = head.q + core::max_i64(0, core::min_i64(state.i[r], sequence.q_len - 1)) * a.q.s;
     state.terms[r] = terms;
-    start(a, r, sequence.q_len > 0, ATTENTION_TERMS ? head.sink : to_log2_units(head.sink), state);
+    start(a, r, sequence.q_len > 0, head.sink, state);
   }
 
   // With staged tiles all simdgroups walk the keys of the whole group, because all meet at the barriers.

@@ -30,28 +30,29 @@ kernel void attention_merge(device T* o [[buffer(3)]], device float* lse_out [[b
   const Integers integers = {q_lengths, k_lengths, cu_q, cu_k, table};
   const bool is_query = i < sequence_of(a.call, integers, item).q_len;
 
-  // Outputs of parts are averages: shrunk by an exact power of two, their sum does not overflow either.
-  const float shrink = ldexp(1.0f, -int(32 - clz(uint(a.call.k_rows))));
-  float u[MAX_COLUMNS];
-  for (int c = 0; c < MAX_COLUMNS; ++c) u[c] = 0.0f;
-  Rows<float> rows = no_keys<float>();
-  if (is_query && a.call.has_sinks) {
-    const float sink = sinks[h * a.call.sink_h];
-    rows = sink_only(ATTENTION_TERMS ? sink : to_log2_units(sink));
-  }
   const tw_i64 first_part = ((item * a.call.q_heads + h) * a.call.q_rows + i) * a.splits;
-  for (int split = 0; is_query && split < a.splits; ++split) {
+  const int parts = is_query ? int(a.splits) : 0;
+
+  Rows<float> rows = no_keys<float>();
+  if (is_query && a.call.has_sinks) rows = sink_only(sinks[h * a.call.sink_h]);
+  for (int split = 0; split < parts; ++split) {
     const float2 part = partial_states[first_part + split];
     if (part[1] == 0.0f) continue;
     const Grown<float> grown = grow(rows, part[0], UNIT);
-    const float w = weight(part[0], grown.rows.m, UNIT) * part[1];
-    rows = add(grown.rows, w);
-    device const float* part_o = partial_o + (first_part + split) * columns;
-    for (int c = 0; lane + 32 * c < columns; ++c) u[c] = u[c] * grown.alpha + w * shrink * part_o[lane + 32 * c];
+    rows = add(grown.rows, weight(part[0], grown.rows.m, UNIT) * part[1]);
   }
-  const float divisor = Ops<float>::select_equal(rows.l, 0.0f, 1.0f, rows.l) * shrink;
+  // Outputs of parts are averages, and so is their sum with weights that add up to 1: it cannot overflow.
+  float average[MAX_COLUMNS];
+  for (int c = 0; c < MAX_COLUMNS; ++c) average[c] = 0.0f;
+  for (int split = 0; split < parts; ++split) {
+    const float2 part = partial_states[first_part + split];
+    if (part[1] == 0.0f) continue;
+    const float w = weight(part[0], rows.m, UNIT) * part[1] / rows.l;
+    device const float* part_o = partial_o + (first_part + split) * columns;
+    for (int c = 0; lane + 32 * c < columns; ++c) average[c] += w * part_o[lane + 32 * c];
+  }
   device T* out = o + element(a.call.o, item, h, i, 0);
-  for (int c = 0; lane + 32 * c < columns; ++c) out[(lane + 32 * c) * a.call.o.d] = T(u[c] / divisor);
+  for (int c = 0; lane + 32 * c < columns; ++c) out[(lane + 32 * c) * a.call.o.d] = T(average[c]);
   if (!a.call.has_lse || lane != 0) return;
   lse_out[element(a.call.lse, item, h, i, 0)] = ATTENTION_TERMS ? lse(rows, Ops<float>::one()) : lse(rows);
 }

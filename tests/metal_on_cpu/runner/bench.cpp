@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "executor.hpp"
+#include "float_mode.hpp"
 #include "memory.hpp"
 #include "module.hpp"
 
@@ -74,6 +75,7 @@ Region make_region(const Buffer& buffer) {
 
 Result run(const Launch& launch, Schedule schedule, Mode mode) {
   install_fault_handler();
+  const DefaultFloatMode mode_of_the_gpu;
   Result result;
   const std::string path = build_module(launch, mode, result.findings);
   if (path.empty()) return result;
