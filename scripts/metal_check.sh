@@ -35,7 +35,7 @@ done
 
 echo "Metal bench: building in $build"
 mkdir -p "$build"
-if ! { cmake -S "$root/tests/metal_on_cpu" -B "$build" -DCMAKE_CXX_COMPILER=clang++-19 &&
+if ! { cmake -S "$root/tests/metal_on_cpu" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 &&
        cmake --build "$build" -j "$jobs"; } >"$build/build.log" 2>&1; then
   cat "$build/build.log" >&2
   exit 1

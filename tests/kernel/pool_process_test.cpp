@@ -81,6 +81,9 @@ TEST(PoolFork, Grandchild) {
 // The fork falls anywhere in the other threads' loops; the child must not wait for regions or helpers of theirs.
 TEST(PoolFork, WhileOtherThreadsAreInLoops) {
   SKIP_WHERE_CHILDREN_CANNOT_HAVE_THREADS();
+  // Every helper has begun to work, and so has every caller below: AddressSanitizer's allocator and list of threads are
+  // not safe to fork while another thread starts.
+  ASSERT_TRUE(all_meet(4));
   std::atomic<bool> stop{false};
   std::atomic<int> in_loops{0};
   std::array<std::thread, 3> callers;
@@ -91,7 +94,6 @@ TEST(PoolFork, WhileOtherThreadsAreInLoops) {
       while (!stop.load()) sum_below(100);
     });
   }
-  // Not while they start: AddressSanitizer's allocator is not safe to fork while another thread is inside it.
   while (in_loops.load() < 3) std::this_thread::yield();
   for (int repeat = 0; repeat < 20; ++repeat) {
     EXPECT_EQ(forked([] { return sum_below(1000) == 499500 && all_meet(3); }), 0);
