@@ -34,6 +34,8 @@ for tool in clang++-19 llvm-symbolizer-19 cmake python3; do
 done
 
 echo "Metal bench: building in $build"
+# A folder that another generator made cannot be used again.
+grep -qsF 'CMAKE_GENERATOR:INTERNAL=Ninja' "$build/CMakeCache.txt" || rm -rf "$build"
 mkdir -p "$build"
 if ! { cmake -S "$root/tests/metal_on_cpu" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++-19 &&
        cmake --build "$build" -j "$jobs"; } >"$build/build.log" 2>&1; then
