@@ -33,15 +33,12 @@ TYPED_TEST(MicroDots, ScoresAreDotProducts) {
           f.dots(k.data(), k_row, keys, q.data(), queries, depth, s.data(), s_row);
           for (std::int64_t i = 0; i < queries; ++i) {
             for (std::int64_t key = 0; key < keys; ++key) {
-              double exact = 0;
-              double size = 0;
+              ExactSum dot;
               for (std::int64_t d = 0; d < depth; ++d) {
-                const double term = static_cast<double>(k[key * k_row + d]) * static_cast<double>(q[i * depth + d]);
-                exact += term;
-                size += std::fabs(term);
+                dot.add(static_cast<double>(k[key * k_row + d]) * static_cast<double>(q[i * depth + d]));
               }
-              EXPECT_NEAR(s[i * s_row + key], exact,
-                          size * std::numeric_limits<T>::epsilon() * static_cast<double>(depth + 1));
+              EXPECT_NEAR(s[i * s_row + key], dot.value,
+                          dot.size * std::numeric_limits<T>::epsilon() * static_cast<double>(depth + 1));
             }
             for (std::int64_t key = (keys + 3) / 4 * 4; key < s_row; ++key) {
               EXPECT_TRUE(std::isnan(s[i * s_row + key])) << "a score beyond the last group of keys was written";
@@ -88,23 +85,17 @@ TYPED_TEST(MicroDots, ValuesAreWeightedSumsAndTheirWeights) {
         std::memcpy(l.data(), l_before.data(), sizeof(T) * static_cast<std::size_t>(queries));
         f.values(v.data(), columns + 5, keys, columns, p.data(), p_row, queries, alpha.data(), o.data(), l.data());
         for (std::int64_t i = 0; i < queries; ++i) {
-          double weights = static_cast<double>(l_before[i]);
-          double weights_size = std::fabs(weights);
-          for (std::int64_t key = 0; key < keys; ++key) {
-            weights += static_cast<double>(p[i * p_row + key]);
-            weights_size += std::fabs(static_cast<double>(p[i * p_row + key]));
-          }
-          EXPECT_NEAR(l[i], weights, weights_size * std::numeric_limits<T>::epsilon() * keys);
+          ExactSum weights;
+          weights.add(static_cast<double>(l_before[i]));
+          for (std::int64_t key = 0; key < keys; ++key) weights.add(static_cast<double>(p[i * p_row + key]));
+          EXPECT_NEAR(l[i], weights.value, weights.size * std::numeric_limits<T>::epsilon() * keys);
           for (std::int64_t c = 0; c < columns; ++c) {
-            double exact = static_cast<double>(alpha[i]) * static_cast<double>(o_before[i * columns + c]);
-            double size = std::fabs(exact);
+            ExactSum sum;
+            sum.add(static_cast<double>(alpha[i]) * static_cast<double>(o_before[i * columns + c]));
             for (std::int64_t key = 0; key < keys; ++key) {
-              const double term =
-                  static_cast<double>(p[i * p_row + key]) * static_cast<double>(v[key * (columns + 5) + c]);
-              exact += term;
-              size += std::fabs(term);
+              sum.add(static_cast<double>(p[i * p_row + key]) * static_cast<double>(v[key * (columns + 5) + c]));
             }
-            EXPECT_NEAR(o[i * columns + c], exact, size * std::numeric_limits<T>::epsilon() * (keys + 2));
+            EXPECT_NEAR(o[i * columns + c], sum.value, sum.size * std::numeric_limits<T>::epsilon() * (keys + 2));
           }
         }
       }

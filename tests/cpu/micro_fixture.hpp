@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -15,6 +16,16 @@
 namespace tilewise::micro {
 
 using verify::Random;
+
+// A sum in double and the sum of its terms' magnitudes, which bounds what rounding may do to it.
+struct ExactSum {
+  double value = 0;
+  double size = 0;
+  void add(double term) {
+    value += term;
+    size += std::fabs(term);
+  }
+};
 
 // 64-byte aligned, filled with NaN, with a line of canaries behind.
 template <class T>

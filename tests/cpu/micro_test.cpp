@@ -66,15 +66,12 @@ TYPED_TEST(Micro, ScoresAreDotProductsInOrder) {
                 EXPECT_TRUE(std::isnan(s[r * width + lane])) << "a dead vector was written";
                 continue;
               }
-              double exact = 0;
-              double size = 0;
+              ExactSum dot;
               for (std::int64_t d = 0; d < depth; ++d) {
-                const double term = static_cast<double>(k[r * stride + d]) * static_cast<double>(q[d * width + lane]);
-                exact += term;
-                size += std::fabs(term);
+                dot.add(static_cast<double>(k[r * stride + d]) * static_cast<double>(q[d * width + lane]));
               }
-              EXPECT_NEAR(s[r * width + lane], exact,
-                          size * std::numeric_limits<T>::epsilon() * static_cast<double>(depth + 1));
+              EXPECT_NEAR(s[r * width + lane], dot.value,
+                          dot.size * std::numeric_limits<T>::epsilon() * static_cast<double>(depth + 1));
             }
           }
         }
@@ -124,18 +121,15 @@ TYPED_TEST(Micro, AccumulateAddsTheSegmentsOnly) {
         f.accumulate(columns, p.data(), v.data(), stride, parts, alpha.data(), o.data());
         for (std::int64_t c = 0; c < columns; ++c) {
           for (std::int64_t lane = 0; lane < width; ++lane) {
-            double exact = static_cast<double>(alpha[lane]) * static_cast<double>(before[c * width + lane]);
-            double size = std::fabs(exact);
+            ExactSum sum;
+            sum.add(static_cast<double>(alpha[lane]) * static_cast<double>(before[c * width + lane]));
             for (const Part& part : parts) {
               if (lane / f.lanes < part.first || lane / f.lanes >= part.last) continue;
               for (std::int64_t key = part.begin; key < part.end; ++key) {
-                const double term =
-                    static_cast<double>(p[key * width + lane]) * static_cast<double>(v[key * stride + c]);
-                exact += term;
-                size += std::fabs(term);
+                sum.add(static_cast<double>(p[key * width + lane]) * static_cast<double>(v[key * stride + c]));
               }
             }
-            EXPECT_NEAR(o[c * width + lane], exact, size * std::numeric_limits<T>::epsilon() * 42);
+            EXPECT_NEAR(o[c * width + lane], sum.value, sum.size * std::numeric_limits<T>::epsilon() * 42);
           }
         }
       }
